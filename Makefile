@@ -1,0 +1,55 @@
+# Everything a newcomer needs. Each target sets up what it uses; only Python >= 3.11 and make are assumed.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEV := $(VENV)/.ready-dev
+BENCH := $(VENV)/.ready-bench
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: help demo test check format bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## a desk with scripted agents that ask; answer them from another terminal
+	@$(BIN)/handraise demo
+
+test: $(DEV) ## every test
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV) ## format, lint, types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: $(DEV) ## let ruff write the formatting
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(BENCH) ## measure against sandbox-agent and the bare store; writes docs/performance.md
+	@$(BIN)/python bench/run.py $(ARGS)
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "handraise needs Python 3.11 or newer; this is %s. Try: make PYTHON=python3.12" % sys.version.split()[0])'
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(READY): $(BIN)/python pyproject.toml
+	@echo "installing handraise into $(VENV) (about half a minute the first time)"
+	@$(PIP) install -e .
+	@touch $@
+
+$(DEV): $(READY) pyproject.toml
+	@echo "installing the test tools"
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --group dev
+	@touch $@
+
+$(BENCH): $(READY) pyproject.toml
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --group bench
+	@touch $@

@@ -1,0 +1,310 @@
+"""The records every part shares: an ask, what it asks, and what goes back. Frozen, stdlib only, no I/O.
+
+What an agent wrote is kept here exactly as it wrote it; surfaces make it inert when they show it.
+Fields an agent sent that we do not know are kept in `extra`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from handraise.errors import AnswerDoesNotFit
+
+__all__ = ["Answer", "Ask", "Option", "Origin", "Permission", "Question", "Scope", "State", "fit"]
+
+State = Literal["asked", "answered", "rejected", "withdrawn"]
+Kind = Literal["choice", "text", "number"]
+
+RECOMMENDED = "(recommended)"  # the suffix by which OpenCode and Claude Code mark an option
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One choice. `value` is what goes back to the agent; where it gave none, that is the label."""
+
+    label: str
+    _: KW_ONLY
+    description: str = ""
+    value: str = ""
+    preview: str | None = None
+    recommended: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.value:
+            object.__setattr__(self, "value", self.label)
+        if not self.recommended and self.label.rstrip().lower().endswith(RECOMMENDED):
+            object.__setattr__(self, "recommended", True)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question of an ask.
+
+    Options whose values repeat get unique ones (`label#2`), so that an answer names exactly one of them.
+    """
+
+    question: str
+    options: tuple[Option, ...] = ()
+    _: KW_ONLY
+    header: str = ""
+    multiple: bool = False
+    custom: bool = True  # own text is allowed beside or instead of the options
+    kind: Kind = "choice"
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len({option.value for option in self.options}) < len(self.options):
+            object.__setattr__(self, "options", tuple(_unique(self.options)))
+
+    @property
+    def title(self) -> str:
+        return self.header or self.question
+
+    def value_of(self, entry: str) -> str | None:
+        """The value an entry of an answer stands for: an option's value, else its label, else own text (None)."""
+        for option in self.options:
+            if option.value == entry:
+                return entry
+        for option in self.options:
+            if option.label == entry:
+                return option.value
+        return None
+
+    def label_of(self, value: str) -> str:
+        """What the agent called the choice with this value; own text comes back as it is."""
+        for option in self.options:
+            if option.value == value:
+                return option.label
+        return value
+
+
+def _unique(options: Sequence[Option]) -> Iterator[Option]:
+    taken = {option.value for option in options}
+    seen: set[str] = set()
+    for option in options:
+        value, ordinal = option.value, 1
+        while value in seen:
+            ordinal += 1
+            candidate = f"{option.value}#{ordinal}"
+            value = candidate if candidate not in taken else value
+        seen.add(value)
+        yield option if value == option.value else replace(option, value=value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """How far an `always` reaches, as the agent offers it."""
+
+    id: str
+    label: str = ""
+    patterns: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """What an agent wants to do. A plan that wants approval is `kind="plan"`."""
+
+    tool: str
+    summary: str = ""
+    kind: str = "tool"
+    command: str | None = None
+    paths: tuple[str, ...] = ()
+    diff: str | None = None
+    cwd: str | None = None
+    url: str | None = None
+    input: Mapping[str, Any] | None = None  # the tool's arguments, as the agent gave them
+    replies: tuple[str, ...] = ("once", "reject")
+    scopes: tuple[Scope, ...] = ()
+    editable: bool = False  # the agent takes a changed `input` back
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Who asks, and from where."""
+
+    agent: str
+    session: str
+    run: str | None = None
+    step: str | None = None
+    parent: str | None = None  # the session whose subagent this is
+    cwd: str | None = None
+    machine: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What goes back to the agent: values per question, a permission's reply, or a rejection."""
+
+    answers: tuple[tuple[str, ...], ...] | None = None  # one list per question, in order; empty = skipped
+    reply: str | None = None  # once, always or reject; for permissions only
+    rejected: bool = False
+    reason: str | None = None
+    notes: tuple[str | None, ...] = ()
+    input: Mapping[str, Any] | None = None  # the edited input of a permission
+    scope: str | None = None  # which of the permission's scopes an `always` means
+    patterns: tuple[str, ...] | None = None
+    by: str = ""  # "ana", "policy:accept-first", "agent"
+    via: str = ""  # "cli", "http", "policy", the agent's own terminal
+    at: datetime | None = None
+    why: tuple[str, ...] = ()  # how policy came to it: rules that decided, rules that were skipped
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The values of the first question."""
+        return self.answers[0] if self.answers else ()
+
+    @property
+    def value(self) -> str | None:
+        """The first value of the first question, or a permission's reply."""
+        return self.values[0] if self.values else self.reply
+
+    @property
+    def by_policy(self) -> bool:
+        """No person decided this."""
+        return self.by.startswith("policy:")
+
+    def same_as(self, other: Answer) -> bool:
+        """Whether both say the same to the agent: answers or reply only, whoever said it."""
+        return (self.answers, self.reply, self.rejected) == (other.answers, other.reply, other.rejected)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One moment in which an agent stopped and needs somebody.
+
+    It holds questions or a permission, never both. An adapter fills the first block; the desk adds the rest.
+    """
+
+    id: str
+    questions: tuple[Question, ...] = ()
+    permission: Permission | None = None
+    origin: Origin
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    state: State = "asked"
+    asked_at: datetime | None = None
+    deadline: datetime | None = None  # when the fallback applies
+    remaining: float | None = None  # seconds to the deadline when this was told; clocks differ
+    fallback: Answer | None = None
+    answer: Answer | None = None
+    delivered_at: datetime | None = None  # the agent took the answer
+    delivery_error: str | None = None  # why it could not
+    withdrawn_reason: str | None = None
+
+    @property
+    def title(self) -> str:
+        """A short line that names the ask in lists and logs. Untrusted, like everything an agent wrote."""
+        if self.permission is not None:
+            return self.permission.summary or self.permission.command or self.permission.tool
+        return ", ".join(question.title for question in self.questions)
+
+
+def fit(ask: Ask, answer: Answer) -> Answer:
+    """The answer in the form that is stored: labels turned into values. Raises AnswerDoesNotFit with every problem."""
+    if answer.rejected or answer.reply == "reject":
+        return _fit_rejection(ask, answer)
+    if ask.permission is not None:
+        return _fit_reply(ask.permission, answer)
+    return _fit_answers(ask.questions, answer)
+
+
+def _fit_rejection(ask: Ask, answer: Answer) -> Answer:
+    reply = "reject" if ask.permission is not None else None
+    if answer.reply is not None and reply is None:
+        raise AnswerDoesNotFit([{"question": None, "problem": "this ask has questions; give `answers`"}])
+    return replace(answer, answers=None, reply=reply, rejected=True, input=None, scope=None, patterns=None)
+
+
+def _fit_reply(permission: Permission, answer: Answer) -> Answer:
+    def refuse(problem: str) -> AnswerDoesNotFit:
+        return AnswerDoesNotFit([{"question": None, "problem": problem}])
+
+    replies = ", ".join(permission.replies)
+    if answer.answers is not None or answer.reply is None:
+        raise refuse(f"this ask wants a permission; give `reply`, one of: {replies}")
+    if answer.reply not in permission.replies:
+        raise refuse(f"{answer.reply!r} is not a reply this agent takes; it takes: {replies}")
+    if answer.input is not None and not permission.editable:
+        raise refuse("this agent does not take an edited input")
+    if answer.reply != "always" and (answer.scope is not None or answer.patterns is not None):
+        raise refuse("`scope` and `patterns` go with the reply `always` only")
+    scopes = {scope.id: scope for scope in permission.scopes}
+    if answer.scope is not None and answer.scope not in scopes:
+        raise refuse(f"{answer.scope!r} is not a scope it offers; it offers: {', '.join(scopes) or 'none'}")
+    if answer.patterns is not None:
+        offered = {
+            pattern
+            for scope in permission.scopes
+            if answer.scope in (None, scope.id)
+            for pattern in scope.patterns
+        }
+        wider = [pattern for pattern in answer.patterns if pattern not in offered]
+        if wider:
+            raise refuse(f"{wider[0]!r} is not among the patterns it offers; they may be removed, not widened")
+    return answer
+
+
+def _fit_answers(questions: Sequence[Question], answer: Answer) -> Answer:
+    if answer.reply is not None or answer.input is not None or answer.answers is None:
+        raise AnswerDoesNotFit([{"question": None, "problem": "this ask has questions; give `answers`"}])
+    if len(answer.answers) != len(questions):
+        expected = "one list" if len(questions) == 1 else f"{len(questions)} lists"
+        problem = f"{expected} of values expected, one per question in order; got {len(answer.answers)}"
+        raise AnswerDoesNotFit([{"question": None, "problem": problem}])
+    problems: list[dict[str, Any]] = []
+    if answer.notes and len(answer.notes) != len(questions):
+        problems.append({"question": None, "problem": "give one note (or null) per question"})
+    fitted: list[tuple[str, ...]] = []
+    for index, (question, entries) in enumerate(zip(questions, answer.answers, strict=True)):
+        values, problem = _fit_entries(question, entries)
+        fitted.append(values)
+        if problem is not None:
+            problems.append({"question": index, "problem": problem})
+    if not problems and not any(fitted):
+        problems.append({"question": 0, "problem": "nothing is answered; choose something, or reject"})
+    if problems:
+        raise AnswerDoesNotFit(problems)
+    return replace(answer, answers=tuple(fitted))
+
+
+def _fit_entries(question: Question, entries: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
+    if len(entries) > 1 and not question.multiple:
+        return (), f"one value only; got {len(entries)}"
+    values: list[str] = []
+    for entry in entries:
+        value = question.value_of(entry)
+        if value is None:
+            problem = _own_text_problem(question, entry)
+            if problem is not None:
+                return (), problem
+            value = entry
+        if value in values:
+            return (), f"{value!r} is given twice"
+        values.append(value)
+    return tuple(values), None
+
+
+def _own_text_problem(question: Question, text: str) -> str | None:
+    if not question.custom and (question.options or question.kind == "choice"):
+        choices = ", ".join(repr(option.value) for option in question.options[:20])
+        return f"{text[:200]!r} is not a choice; the choices are: {choices or 'none'}"
+    if not text.strip():
+        return "an empty text is no answer; an empty list skips the question"
+    if question.kind == "number" and not _is_number(text):
+        return f"{text[:200]!r} is not a number"
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

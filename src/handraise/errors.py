@@ -1,0 +1,207 @@
+"""Every exception handraise raises on purpose, in one tree.
+
+    HandraiseError
+    ├── AskNotFound            no ask has that id
+    ├── AskDiffers             that id was asked before, with other content
+    ├── AskDoesNotFit          what was asked is malformed or beyond the limits
+    ├── AnswerDoesNotFit       the answer does not fit the questions; the ask stays open
+    ├── AlreadyAnswered        somebody else won; says who, where, when and with what
+    ├── AskWithdrawn           nobody waits for an answer any more
+    ├── Rejected               the outcome of an ask: a person or policy said no
+    ├── Withdrawn              the outcome of an ask: the agent stopped waiting
+    ├── SessionNotFound
+    ├── Refused                the desk does not let this caller do that
+    │   ├── Unauthorized       no token, an unknown one, a revoked one
+    │   └── Forbidden          the token's scope is too small
+    ├── Overloaded             the desk has too much of something; try again later
+    ├── DeskUnreachable        no desk answered at that address
+    ├── DeskBroke              the desk answered with something that is not ours
+    ├── StoreError             the database
+    │   ├── StoreFailed        a commit failed; nothing of its batch was kept
+    │   ├── StoreInUse         another desk holds this database
+    │   └── StoreTooNew        written by a newer handraise
+    ├── SettingsError          a setting, file or option that cannot be used
+    └── PluginNotFound         no such agent, channel or store is installed
+
+`code` is what HTTP replies carry; `fields` are the facts a program may read besides the sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from handraise.asks import Answer, Ask
+
+__all__ = [
+    "AlreadyAnswered",
+    "AnswerDoesNotFit",
+    "AskDiffers",
+    "AskDoesNotFit",
+    "AskNotFound",
+    "AskWithdrawn",
+    "DeskBroke",
+    "DeskUnreachable",
+    "Forbidden",
+    "HandraiseError",
+    "Overloaded",
+    "PluginNotFound",
+    "Refused",
+    "Rejected",
+    "SessionNotFound",
+    "SettingsError",
+    "StoreError",
+    "StoreFailed",
+    "StoreInUse",
+    "StoreTooNew",
+    "Unauthorized",
+    "Withdrawn",
+]
+
+
+class HandraiseError(Exception):
+    """Anything handraise raises on purpose. `str()` of it is one sentence that says what to do."""
+
+    code = "error"
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields: Mapping[str, Any] = fields
+
+
+class AskNotFound(HandraiseError):
+    code = "ask_not_found"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"there is no ask {id!r}; `handraise asks` lists them", id=id)
+
+
+class AskDiffers(HandraiseError):
+    code = "ask_differs"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            f"ask {id!r} exists with other content; use a new id to ask something else",
+            id=id,
+        )
+
+
+class AskDoesNotFit(HandraiseError):
+    code = "ask_does_not_fit"
+
+    def __init__(self, message: str, problems: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(message, problems=list(problems))
+
+
+class AnswerDoesNotFit(HandraiseError):
+    """`problems` has an entry `{"question": index or None, "problem": sentence}` for each thing wrong."""
+
+    code = "answer_does_not_fit"
+
+    def __init__(self, problems: Sequence[Mapping[str, Any]]) -> None:
+        where = "; ".join(
+            problem["problem"]
+            if problem.get("question") is None
+            else f"question {problem['question'] + 1}: {problem['problem']}"
+            for problem in problems
+        )
+        super().__init__(f"the answer does not fit, the ask stays open: {where}", problems=list(problems))
+        self.problems = list(problems)
+
+
+class AlreadyAnswered(HandraiseError):
+    code = "already_answered"
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        """`fields` hold `by`, `via`, `at` and `answer` of the one who won."""
+        super().__init__(message, **fields)
+
+
+class AskWithdrawn(HandraiseError):
+    code = "ask_withdrawn"
+
+    def __init__(self, id: str, *, reason: str | None = None) -> None:
+        super().__init__(
+            f"ask {id!r} was withdrawn: the agent no longer waits" + (f" ({reason})" if reason else ""),
+            id=id,
+            reason=reason,
+        )
+
+
+class Rejected(HandraiseError):
+    """Raised where an ask is awaited for its value. `answer.reason` holds what the person said."""
+
+    code = "rejected"
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(
+            f"rejected by {answer.by or 'somebody'}" + (f": {answer.reason}" if answer.reason else "")
+        )
+        self.answer = answer
+
+
+class Withdrawn(HandraiseError):
+    code = "withdrawn"
+
+    def __init__(self, ask: Ask) -> None:
+        super().__init__(
+            f"ask {ask.id!r} was withdrawn" + (f": {ask.withdrawn_reason}" if ask.withdrawn_reason else "")
+        )
+        self.ask = ask
+
+
+class SessionNotFound(HandraiseError):
+    code = "session_not_found"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"there is no session {id!r}", id=id)
+
+
+class Refused(HandraiseError):
+    code = "refused"
+
+
+class Unauthorized(Refused):
+    code = "unauthorized"
+
+
+class Forbidden(Refused):
+    code = "forbidden"
+
+
+class Overloaded(HandraiseError):
+    code = "overloaded"
+
+
+class DeskUnreachable(HandraiseError):
+    code = "desk_unreachable"
+
+
+class DeskBroke(HandraiseError):
+    code = "desk_broke"
+
+
+class StoreError(HandraiseError):
+    code = "store_error"
+
+
+class StoreFailed(StoreError):
+    code = "store_failed"
+
+
+class StoreInUse(StoreError):
+    code = "store_in_use"
+
+
+class StoreTooNew(StoreError):
+    code = "store_too_new"
+
+
+class SettingsError(HandraiseError):
+    code = "settings"
+
+
+class PluginNotFound(HandraiseError):
+    code = "plugin_not_found"
