@@ -8,16 +8,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from handraise.errors import AnswerDoesNotFit
+from handraise.errors import AnswerDoesNotFit, AskDoesNotFit
 
-__all__ = ["Answer", "Ask", "Option", "Origin", "Permission", "Question", "Scope", "State", "fit"]
+__all__ = [
+    "Answer",
+    "Ask",
+    "AutoRule",
+    "Handling",
+    "Option",
+    "Origin",
+    "Permission",
+    "Question",
+    "Scope",
+    "State",
+    "bound",
+    "fit",
+]
 
+QuestionPolicy = Literal["reject", "accept-first", "accept-recommended", "forward"]
+PermissionPolicy = Literal["reject", "forward"]
+OnTimeout = Literal["accept-first", "accept-recommended", "reject"]
 State = Literal["asked", "answered", "rejected", "withdrawn"]
 Kind = Literal["choice", "text", "number"]
+
+MOST_QUESTIONS = 50
+MOST_OPTIONS = 500
+LONGEST_TEXT = 20_000
+LONGEST_NAME = 500  # ids, and the names of agents, sessions, runs, tools
 
 RECOMMENDED = "(recommended)"  # the suffix by which OpenCode and Claude Code mark an option
 
@@ -32,7 +53,7 @@ class Option:
     value: str = ""
     preview: str | None = None
     recommended: bool = False
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not self.value:
@@ -55,7 +76,7 @@ class Question:
     multiple: bool = False
     custom: bool = True  # own text is allowed beside or instead of the options
     kind: Kind = "choice"
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if len({option.value for option in self.options}) < len(self.options):
@@ -103,7 +124,7 @@ class Scope:
     id: str
     label: str = ""
     patterns: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +143,7 @@ class Permission:
     replies: tuple[str, ...] = ("once", "reject")
     scopes: tuple[Scope, ...] = ()
     editable: bool = False  # the agent takes a changed `input` back
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +157,7 @@ class Origin:
     parent: str | None = None  # the session whose subagent this is
     cwd: str | None = None
     machine: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +208,7 @@ class Ask:
     questions: tuple[Question, ...] = ()
     permission: Permission | None = None
     origin: Origin
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] | None = None
 
     state: State = "asked"
     asked_at: datetime | None = None
@@ -205,6 +226,90 @@ class Ask:
         if self.permission is not None:
             return self.permission.summary or self.permission.command or self.permission.tool
         return ", ".join(question.title for question in self.questions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoRule:
+    """`match` is a part of the header or the text, in any case, or `re:` and a regular expression (RE2 syntax)."""
+
+    match: str
+    answers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handling:
+    """How the asks of a session or step are to be decided, as people write it down.
+
+    The defaults are those of a session a person attached and of a script's own ask: a person decides, without limit.
+    """
+
+    question_policy: QuestionPolicy | tuple[AutoRule, ...] = "forward"
+    permission_policy: PermissionPolicy = "forward"
+    question_timeout: float | None = None  # seconds
+    on_timeout: OnTimeout = "accept-first"
+
+
+def bound(ask: Ask) -> None:
+    """Refuse what no surface could show or no store should hold. Raises AskDoesNotFit with every problem."""
+    problems = [{"at": at, "problem": problem} for at, problem in _beyond_limits(ask)]
+    if problems:
+        first = problems[0]
+        raise AskDoesNotFit(f"{first['at']}: {first['problem']}", problems)
+
+
+def _beyond_limits(ask: Ask) -> Iterator[tuple[str, str]]:
+    origin, permission = ask.origin, ask.permission
+    names = [("id", ask.id), ("origin.agent", origin.agent), ("origin.session", origin.session)]
+    names += [
+        (f"origin.{key}", value) for key in ("run", "step", "parent") if (value := getattr(origin, key))
+    ]
+    for at, name in names:
+        if not name or len(name) > LONGEST_NAME or not name.isprintable():
+            yield at, f"1 to {LONGEST_NAME} printable characters expected"
+    if (permission is None) == (not ask.questions):
+        yield "questions", "an ask has either `questions`, at least one, or a `permission`"
+    if len(ask.questions) > MOST_QUESTIONS:
+        yield "questions", f"at most {MOST_QUESTIONS} questions fit in an ask; got {len(ask.questions)}"
+        return
+    for at, text in _texts(ask):
+        if len(text) > LONGEST_TEXT:
+            yield at, f"at most {LONGEST_TEXT} characters fit in a text; got {len(text)}"
+    for index, question in enumerate(ask.questions):
+        at = f"questions.{index}"
+        if not question.question:
+            yield f"{at}.question", "the text of the question is missing"
+        if len(question.options) > MOST_OPTIONS:
+            yield (
+                f"{at}.options",
+                f"at most {MOST_OPTIONS} options fit in a question; got {len(question.options)}",
+            )
+        if not all(option.label for option in question.options):
+            yield f"{at}.options", "every option needs a label"
+        if question.kind == "choice" and not question.options and not question.custom:
+            yield f"{at}.options", "without options and own text nobody could answer; allow `custom`"
+    if permission is not None:
+        if not permission.tool:
+            yield "permission.tool", "the name of the tool is missing"
+        if not permission.replies:
+            yield "permission.replies", "name the replies the agent takes, such as once and reject"
+
+
+def _texts(ask: Ask) -> Iterator[tuple[str, str]]:
+    """Every text with a limit of its own. A diff and a tool's input are bounded by the body alone."""
+    yield "origin.cwd", ask.origin.cwd or ""
+    yield "origin.machine", ask.origin.machine or ""
+    for index, question in enumerate(ask.questions):
+        yield f"questions.{index}.header", question.header
+        yield f"questions.{index}.question", question.question
+        for number, option in enumerate(question.options[: MOST_OPTIONS + 1]):
+            at = f"questions.{index}.options.{number}"
+            yield f"{at}.label", option.label
+            yield f"{at}.value", option.value
+            yield f"{at}.description", option.description
+            yield f"{at}.preview", option.preview or ""
+    if ask.permission is not None:
+        for key in ("tool", "summary", "command", "cwd", "url"):
+            yield f"permission.{key}", getattr(ask.permission, key) or ""
 
 
 def fit(ask: Ask, answer: Answer) -> Answer:
@@ -248,7 +353,9 @@ def _fit_reply(permission: Permission, answer: Answer) -> Answer:
         }
         wider = [pattern for pattern in answer.patterns if pattern not in offered]
         if wider:
-            raise refuse(f"{wider[0]!r} is not among the patterns it offers; they may be removed, not widened")
+            raise refuse(
+                f"{wider[0]!r} is not among the patterns it offers; they may be removed, not widened"
+            )
     return answer
 
 

@@ -28,7 +28,9 @@ def inert(text: str, *, keep: str = "\n\t") -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_escape(character) if _hides(character) and character not in keep else character for character in text)
+    return "".join(
+        _escape(character) if _hides(character) and character not in keep else character for character in text
+    )
 
 
 def _escape(character: str) -> str:

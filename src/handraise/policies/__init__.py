@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from handraise.asks import Answer, Ask, Option, Question
+from handraise.asks import Answer, Ask, AutoRule, Handling, Option, Question
 from handraise.errors import SettingsError
-from handraise.policies.rules import AutoRule, apply_rules
+from handraise.policies.rules import apply_rules, compiled
 
 __all__ = [
-    "AutoRule",
     "Forward",
-    "Handling",
     "Policy",
     "Verdict",
     "accept_first",
@@ -27,10 +25,6 @@ __all__ = [
     "policy_for",
     "reject",
 ]
-
-QuestionPolicy: TypeAlias = Literal["reject", "accept-first", "accept-recommended", "forward"]
-PermissionPolicy: TypeAlias = Literal["reject", "forward"]
-OnTimeout: TypeAlias = Literal["accept-first", "accept-recommended", "reject"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +37,6 @@ class Forward:
 
 Verdict: TypeAlias = Answer | Forward
 Policy: TypeAlias = Callable[[Ask], Verdict]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handling:
-    """How the asks of a session or step are to be decided, as people write it down.
-
-    The defaults are those of a session a person attached and of a script's own ask: a person decides, without limit.
-    """
-
-    question_policy: QuestionPolicy | tuple[AutoRule, ...] = "forward"
-    permission_policy: PermissionPolicy = "forward"
-    question_timeout: float | None = None  # seconds
-    on_timeout: OnTimeout = "accept-first"
 
 
 def reject(ask: Ask) -> Answer:
@@ -80,7 +61,9 @@ def forward(*, timeout: float | None = None, on_timeout: Policy = accept_first) 
             return Forward()
         fallback = on_timeout(ask)
         if isinstance(fallback, Forward):
-            raise SettingsError("on_timeout must decide by itself: accept-first, accept-recommended or reject")
+            raise SettingsError(
+                "on_timeout must decide by itself: accept-first, accept-recommended or reject"
+            )
         waited = f"no answer in {timeout:g} s"
         if fallback.rejected:
             then = _rejection(ask, by="policy:timeout", reason=waited, why=(waited, *fallback.why))
@@ -97,7 +80,12 @@ def forward(*, timeout: float | None = None, on_timeout: Policy = accept_first) 
 
 
 def auto(*rules: AutoRule) -> Policy:
-    """Each question is answered by the first rule that matches and fits it, else by its first option."""
+    """Each question is answered by the first rule that matches and fits it, else by its first option.
+
+    Raises SettingsError for a rule whose regular expression is none.
+    """
+    for rule in rules:
+        compiled(rule.match)
 
     def policy(ask: Ask) -> Verdict:
         if ask.permission is not None:

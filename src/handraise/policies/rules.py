@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
-from handraise.asks import Answer, Ask, Origin, Question, fit
+from handraise.asks import Answer, Ask, AutoRule, Origin, Question, fit
 from handraise.errors import AnswerDoesNotFit, SettingsError
 
-__all__ = ["AutoRule", "apply_rules"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoRule:
-    """`match` is a part of the header or the text, in any case, or `re:` and a regular expression (RE2 syntax)."""
-
-    match: str
-    answers: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if self.match.startswith("re:"):
-            _compiled(self.match.removeprefix("re:"))
-
-    def matches(self, question: Question) -> bool:
-        texts = (question.header, question.question)
-        if self.match.startswith("re:"):
-            pattern = _compiled(self.match.removeprefix("re:"))
-            return any(pattern.search(text) is not None for text in texts)
-        return any(self.match.casefold() in text.casefold() for text in texts)
+__all__ = ["apply_rules", "compiled"]
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Any:
+def compiled(match: str) -> Callable[[str], bool]:
+    """Whether a text matches. Raises SettingsError where `re:` is followed by no regular expression."""
+    if not match.startswith("re:"):
+        part = match.casefold()
+        return lambda text: part in text.casefold()
+
     import re2  # only people who write patterns pay for its import
 
     options = re2.Options()
     options.log_errors = False
     try:
-        return re2.compile(pattern, options)
+        pattern = re2.compile(match.removeprefix("re:"), options)
     except re2.error as problem:
         said = problem.args[0] if problem.args else problem
         text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-        raise SettingsError(f"the rule 're:{pattern}' is not a regular expression: {text}") from None
+        raise SettingsError(f"the rule {match!r} is not a regular expression: {text}") from None
+    return lambda text: pattern.search(text) is not None
 
 
 def apply_rules(question: Question, rules: Sequence[AutoRule]) -> tuple[tuple[str, ...] | None, list[str]]:
@@ -51,7 +36,8 @@ def apply_rules(question: Question, rules: Sequence[AutoRule]) -> tuple[tuple[st
     said: list[str] = []
     alone = Ask(id="-", questions=(question,), origin=Origin(agent="-", session="-"))
     for number, rule in enumerate(rules, start=1):
-        if not rule.matches(question):
+        matches = compiled(rule.match)
+        if not matches(question.header) and not matches(question.question):
             continue
         name = f"rule {number} ({rule.match!r})"
         try:

@@ -1,0 +1,108 @@
+"""Installs and starts `sandbox-agent`, the program handraise is measured against, with an agent of ours behind its proxy.
+
+The npm package carries one binary per platform in `@sandbox-agent/cli-<platform>`; it is run directly, without the Node wrapper.
+
+Its proxy `/v1/acp/{id}` passes messages between HTTP and an agent process. The agent that comes with it only echoes, so
+it has to be given one that asks. It looks for the launcher of `agent=mock` at
+`$XDG_DATA_HOME/sandbox-agent/bin/agent_processes/mock-acp` and runs what it finds there: a folder of our own as
+`XDG_DATA_HOME`, with a launcher of that name which starts `asking_agent.py`, is all it takes.
+
+Its log is set to errors only, since ours has no access log either.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from servers import Server, free_port, running
+
+PACKAGE = "sandbox-agent"
+VERSION = "0.4.2"
+PLATFORMS = {
+    ("Linux", "x86_64"): "linux-x64",
+    ("Linux", "aarch64"): "linux-arm64",
+    ("Darwin", "x86_64"): "darwin-x64",
+    ("Darwin", "arm64"): "darwin-arm64",
+}
+
+
+class PeerUnavailable(Exception):
+    """The peer cannot be had on this machine; the message says why."""
+
+
+def cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "handraise"
+
+
+def install() -> Path:
+    """The peer's binary, fetched from npm once per version. Raises PeerUnavailable."""
+    kind = PLATFORMS.get((platform.system(), platform.machine()))
+    if kind is None:
+        raise PeerUnavailable(f"{PACKAGE} has no binary for {platform.system()} on {platform.machine()}")
+    home = cache_folder() / "npm" / f"{PACKAGE}-{VERSION}"
+    binary = home / "node_modules" / "@sandbox-agent" / f"cli-{kind}" / "bin" / PACKAGE
+    if not binary.exists():
+        _npm_install(home)
+    if not binary.exists():
+        raise PeerUnavailable(f"npm installed {PACKAGE} {VERSION} without its binary for {kind}")
+    binary.chmod(0o755)
+    return binary
+
+
+def _npm_install(home: Path) -> None:
+    """Into a folder beside it, renamed when complete, so that an interrupted download is not taken for an install."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise PeerUnavailable("npm is not installed")
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.parent) as unfinished:
+        done = subprocess.run(
+            [npm, "install", "--prefix", unfinished, "--no-fund", "--no-audit", "--ignore-scripts"]
+            + [f"{PACKAGE}@{VERSION}"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if done.returncode != 0:
+            raise PeerUnavailable(f"npm could not install {PACKAGE} {VERSION}: {done.stderr.strip()[-500:]}")
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(unfinished, home, symlinks=True)
+
+
+@contextmanager
+def peer(binary: Path, *, folder: Path) -> Iterator[Server]:
+    """A fresh peer that keeps everything it stores under `folder`."""
+    _place_asking_agent(folder)
+    port, token = free_port(), "bench-token"
+    command = [str(binary), "server", "--host", "127.0.0.1", "--port", str(port), "--token", token]
+    env = {
+        "XDG_DATA_HOME": str(folder / "data"),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "OPENCODE_COMPAT_DB_PATH": str(folder / "peer.sqlite"),
+        "RUST_LOG": "error",
+        "SANDBOX_AGENT_LOG_HTTP": "0",
+    }
+    with running(
+        [*command, "--no-telemetry"],
+        port=port,
+        token=token,
+        env=env,
+        folder=folder,
+        ready_path="/v1/health",
+    ) as server:
+        yield server
+
+
+def _place_asking_agent(folder: Path) -> None:
+    launcher = folder / "data" / "sandbox-agent" / "bin" / "agent_processes" / "mock-acp"
+    launcher.parent.mkdir(parents=True)
+    agent = Path(__file__).with_name("asking_agent.py")
+    launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{agent}"\n')
+    launcher.chmod(0o755)

@@ -1,0 +1,482 @@
+"""The desk in the middle: ask -> verdict -> wait -> answer. The only place where an ask changes state.
+
+    asked ── answer ──▶ answered ┐
+      │ ├─── reject ──▶ rejected ┴─ delivered, or why not
+      │ └── deadline ─▶ answered or rejected, as the verdict said when it was asked
+      └─── withdraw ──▶ withdrawn ── asked again ──▶ asked
+
+Each arrow is one conditional write, which decides every race: two people, a person against the clock, a person against
+the agent's own terminal. Timers and waiters hold no truth; losing all of them loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from handraise.asks import Answer, Ask, Handling, State, bound, fit
+from handraise.clock import Clock, SystemClock
+from handraise.errors import (
+    AlreadyAnswered,
+    AnswerDoesNotFit,
+    AskDiffers,
+    AskDoesNotFit,
+    AskNotFound,
+    AskWithdrawn,
+    HandraiseError,
+    SettingsError,
+    StoreError,
+    Withdrawn,
+)
+from handraise.events import Event
+from handraise.feed import Feeds
+from handraise.policies import Forward, policy_for
+from handraise.sessions import Sessions
+from handraise.stores import Change, NewAsk, Opened, Query, Store
+from handraise.wire import (
+    Stored,
+    StoredEvent,
+    answer_text,
+    content_text,
+    from_json,
+    to_time,
+)
+
+__all__ = ["Broker"]
+
+log = logging.getLogger(__name__)
+
+RETRY = 1000  # milliseconds until a write of our own that failed is tried again
+MOST_REMEMBERED = 4096  # asks whose content is kept parsed, so that an answer is checked without reading it
+SETTLED = frozenset({"answered", "rejected", "withdrawn"})
+
+
+class Broker:
+    """Use as an async context manager. Leaving it cancels waits and withdraws nothing."""
+
+    def __init__(self, store: Store, *, clock: Clock | None = None, handling: Handling | None = None) -> None:
+        self.store = store
+        self.clock: Clock = clock or SystemClock()
+        self.feeds = Feeds(store, self.clock)
+        self.sessions = Sessions(store)
+        self._handling = handling or Handling()
+        self._remembered: dict[str, Ask] = {}
+        self._waiters: dict[str, list[asyncio.Future[Stored]]] = {}
+        self._deadlines: list[tuple[int, str]] = []
+        self._deliveries: list[tuple[str, str | None]] = []
+        self._chores = asyncio.Event()
+        self._cancel_timer: Callable[[], None] = lambda: None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._stack.callback(self.store.tail(self._told))
+        self._stack.callback(self.feeds.close)
+        self._deadlines = await self.store.deadlines()
+        heapq.heapify(self._deadlines)
+        tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        chores = tasks.create_task(self._do_chores())
+        self._stack.callback(chores.cancel)
+        self._set_timer()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel_waits()
+        self._cancel_timer()
+        await self._flush_deliveries()
+        await self._stack.aclose()
+
+    # Asking -----------------------------------------------------------------------------------------------
+
+    async def open(
+        self,
+        ask: Ask,
+        *,
+        handling: Handling | None = None,
+        owner: str = "",
+        worker: str | None = None,
+        ordinal: bool = False,
+    ) -> Opened:
+        """Raise a hand, or join the one raised before under the same id. Policy may have answered when this returns.
+
+        `ordinal` is for ids that may repeat by accident: the desk adds a number to it, and joins the newest one only
+        while that is open or its answer was not taken, so that an old answer never grants a new command.
+        Raises AskDoesNotFit, and AskDiffers where the id stands for something else.
+        """
+        bound(ask)
+        await self.sessions.mention(ask.origin, at=self.clock.now())
+        if not ordinal:
+            return await self._open(ask, base=None, handling=handling, owner=owner, worker=worker)
+        newest = await self.store.newest(ask.id)
+        number = 1 if newest is None else int(newest.id.rpartition("#")[2])
+        while True:
+            numbered = replace(ask, id=f"{ask.id}#{number}")
+            if newest is None or not _is_over(newest):
+                opened = await self._open(
+                    numbered, base=ask.id, handling=handling, owner=owner, worker=worker
+                )
+                if opened.how == "new" or not _is_over(opened.stored):
+                    return opened
+            newest, number = None, number + 1
+
+    async def _open(
+        self, ask: Ask, *, base: str | None, handling: Handling | None, owner: str, worker: str | None
+    ) -> Opened:
+        opened = await self.store.open(
+            self._decided(ask, base=base, handling=handling, owner=owner, worker=worker)
+        )
+        if opened.how == "differs":
+            raise AskDiffers(ask.id)
+        self._remember(ask)
+        return opened
+
+    def _decided(
+        self, ask: Ask, *, base: str | None, handling: Handling | None, owner: str, worker: str | None
+    ) -> NewAsk:
+        """The row of a new ask with policy's verdict in it. Nobody evaluates policy again for it."""
+        try:
+            verdict = policy_for(handling or self._handling)(ask)
+        except SettingsError as unusable:
+            raise AskDoesNotFit(str(unusable)) from None
+        now = self.clock.now()
+        row = NewAsk(
+            id=ask.id,
+            base=base,
+            owner=owner,
+            worker=worker,
+            session=ask.origin.session,
+            run=ask.origin.run,
+            agent=ask.origin.agent,
+            content=content_text(ask),
+            state="asked",
+            asked_at=now,
+            timeout=None,
+            deadline=None,
+            fallback=None,
+            answer=None,
+            events=("asked",),
+        )
+        if isinstance(verdict, Forward):
+            if verdict.timeout is None or verdict.then is None:
+                return row
+            timeout = round(verdict.timeout * 1000)
+            return row._replace(timeout=timeout, deadline=now + timeout, fallback=answer_text(verdict.then))
+        state, told = _closing(verdict)
+        return row._replace(
+            state=state, answer=answer_text(replace(verdict, at=to_time(now))), events=("asked", told)
+        )
+
+    async def ask(
+        self,
+        ask: Ask,
+        *,
+        handling: Handling | None = None,
+        worker: str | None = None,
+        ordinal: bool = False,
+    ) -> Answer:
+        """Raise a hand and wait, however long it takes. A rejection is an Answer too; raises Withdrawn.
+
+        Cancelling the wait is not a withdrawal: asking again under the same id joins.
+        """
+        opened = await self.open(ask, handling=handling, worker=worker, ordinal=ordinal)
+        stored = await self.wait(opened.stored.id)
+        answer = stored.settled()
+        if answer is None:
+            raise Withdrawn(stored.ask())
+        return answer
+
+    async def wait(self, id: str, *, timeout: float | None = None) -> Stored:
+        """The ask once it is settled, or as it is when `timeout` seconds have passed."""
+        settled: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+        waiting = self._waiters.setdefault(id, [])
+        waiting.append(settled)
+        try:
+            stored = await self.stored(id)
+            if stored.state in SETTLED:
+                return stored
+            async with asyncio.timeout(timeout):
+                return await settled
+        except TimeoutError:
+            return await self.stored(id)
+        finally:
+            if settled in waiting:
+                waiting.remove(settled)
+            if not waiting:
+                self._waiters.pop(id, None)
+
+    def cancel_waits(self) -> None:
+        """End every wait, as a desk does that shuts down. The asks stay open."""
+        for waiting in self._waiters.values():
+            for settled in waiting:
+                settled.cancel()
+
+    async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
+        """The agent stopped waiting. Raises AlreadyAnswered where somebody was faster.
+
+        An id that carries an ordinal may be given without it: the newest one is meant.
+        """
+        return (await self.take_back(id, reason=reason)).ask()
+
+    async def take_back(self, id: str, *, reason: str | None = None) -> Stored:
+        change = Change(
+            states=("asked",),
+            set={"state": "withdrawn", "withdrawn_reason": reason},
+            event="withdrawn",
+            at=self.clock.now(),
+        )
+        changed = await self.store.change(id, change)
+        if changed is None:
+            newest = await self.store.newest(id)
+            if newest is None:
+                raise AskNotFound(id)
+            return await self.take_back(newest.id, reason=reason)
+        if changed.done or changed.stored.state == "withdrawn":
+            return changed.stored
+        raise _already_answered(changed.stored)
+
+    def delivered(self, id: str, *, error: str | None = None) -> None:
+        """The agent took the answer, or could not. Written soon, in batches, off the waiting path."""
+        self._deliveries.append((id, error))
+        self._chores.set()
+
+    # Answering --------------------------------------------------------------------------------------------
+
+    async def answer(self, id: str, answer: Answer) -> Ask:
+        """Close a pending ask. First come, first served: a different second answer gets AlreadyAnswered.
+
+        Raises AnswerDoesNotFit with every problem and leaves the ask open; AskNotFound; AskWithdrawn.
+        """
+        return (await self.settle(id, answer)).ask()
+
+    async def reject(self, id: str, *, reason: str | None = None, by: str = "", via: str = "") -> Ask:
+        """Refuse it, finally. The reason reaches the agent."""
+        return await self.answer(id, Answer(rejected=True, reason=reason, by=by, via=via))
+
+    async def settle(self, id: str, answer: Answer) -> Stored:
+        """`answer`, for those who want the text rather than the record."""
+        try:
+            fitted = fit(await self._content(id), answer)
+        except AnswerDoesNotFit:
+            stored = await self.stored(id)
+            if stored.state == "asked":
+                raise
+            raise _lost(stored) from None
+        now = self.clock.now()
+        state, told = _closing(fitted)
+        change = Change(
+            states=("asked",),
+            set={"state": state, "answer": answer_text(replace(fitted, at=to_time(now)))},
+            event=told,
+            at=now,
+        )
+        changed = await self.store.change(id, change)
+        if changed is None:
+            raise AskNotFound(id)
+        if changed.done:
+            return changed.stored
+        winner = changed.stored.settled()
+        if winner is not None and winner.same_as(fitted):
+            return changed.stored
+        raise _lost(changed.stored)
+
+    async def keep_waiting(self, id: str) -> Ask:
+        """Move the deadline by the time the ask was given. Without a deadline there is nothing to move."""
+        return (await self.extend(id)).ask()
+
+    async def extend(self, id: str) -> Stored:
+        stored = await self.stored(id)
+        now = self.clock.now()
+        if stored.state == "asked" and stored.deadline is not None and stored.timeout is not None:
+            change = Change(
+                states=("asked",),
+                set={"deadline": max(stored.deadline, now) + stored.timeout},
+                event="deadline_moved",
+                at=now,
+            )
+            changed = await self.store.change(id, change)
+            stored = stored if changed is None else changed.stored
+        if stored.state != "asked":
+            raise _lost(stored)
+        return stored
+
+    # Reading ----------------------------------------------------------------------------------------------
+
+    async def stored(self, id: str) -> Stored:
+        stored = await self.store.get(id)
+        if stored is None:
+            raise AskNotFound(id)
+        return stored
+
+    async def get(self, id: str) -> Ask:
+        return (await self.stored(id)).ask()
+
+    async def asks(
+        self,
+        *,
+        state: State | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+        run: str | None = None,
+    ) -> AsyncIterator[Ask]:
+        """Every ask that fits, oldest first."""
+        query = Query(state=state, agent=agent, session=session, run=run)
+        after = 0
+        while page := await self.store.list(query, after=after):
+            for stored in page:
+                yield stored.ask()
+            after = page[-1].seq
+
+    async def events(
+        self,
+        *,
+        after: int | None = None,
+        session: str | None = None,
+        run: str | None = None,
+        worker: str | None = None,
+    ) -> AsyncIterator[Event]:
+        """What happens from now on, or after a cursor: every event once, in order, until the desk closes."""
+        if after is None:
+            after = await self.store.cursor()
+        feed = self.feeds.follow(Query(session=session, run=run, worker=worker), after=after)
+        try:
+            async for batches in feed.batches():
+                for batch in batches:
+                    for told in batch.events:
+                        yield told.event()
+        finally:
+            self.feeds.leave(feed)
+
+    # Behind the scenes ------------------------------------------------------------------------------------
+
+    def _remember(self, ask: Ask) -> None:
+        if len(self._remembered) >= MOST_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[ask.id] = ask
+
+    async def _content(self, id: str) -> Ask:
+        """Questions and permission of an ask. They never change, so a remembered one is as good as a stored one."""
+        remembered = self._remembered.get(id)
+        if remembered is None:
+            remembered = await self.get(id)
+            self._remember(remembered)
+        return remembered
+
+    def _told(self, events: Sequence[StoredEvent]) -> None:
+        earliest = self._deadlines[0] if self._deadlines else None
+        for told in events:
+            stored = told.ask
+            if stored.state in SETTLED:
+                for settled in self._waiters.pop(stored.id, ()):
+                    if not settled.done():
+                        settled.set_result(stored)
+            elif stored.deadline is not None:
+                heapq.heappush(self._deadlines, (stored.deadline, stored.id))
+        if self._deadlines and self._deadlines[0] != earliest:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        self._cancel_timer()
+        if self._deadlines:
+            self._cancel_timer = self.clock.call_at(self._deadlines[0][0], self._chores.set)
+
+    async def _do_chores(self) -> None:
+        """Let deadlines pass and report deliveries: our own writes, which nobody waits for."""
+        while True:
+            await self._chores.wait()
+            self._chores.clear()
+            await self._flush_deliveries()
+            await self._expire()
+            self._set_timer()
+
+    async def _expire(self) -> None:
+        now = self.clock.now()
+        due: list[str] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            due.append(heapq.heappop(self._deadlines)[1])
+        for id in dict.fromkeys(due):
+            try:
+                await self._close_by_timeout(id, now=now)
+            except StoreError as failure:
+                log.error("the deadline of ask %s could not be written, trying again: %s", id, failure)
+                heapq.heappush(self._deadlines, (now + RETRY, id))
+            except HandraiseError as gone:
+                log.debug("the deadline of ask %s has nothing to close: %s", id, gone)
+
+    async def _close_by_timeout(self, id: str, *, now: int) -> None:
+        stored = await self.stored(id)
+        if stored.state != "asked" or stored.fallback is None:
+            return
+        fallback = stored._replace(answer=stored.fallback).settled()
+        assert fallback is not None
+        state, told = _closing(fallback)
+        answer = answer_text(replace(fallback, at=to_time(now)))
+        # A deadline that was moved meanwhile is not due, and its own entry is in the heap.
+        await self.store.change(
+            id, Change(states=("asked",), set={"state": state, "answer": answer}, event=told, at=now, due=now)
+        )
+
+    async def _flush_deliveries(self) -> None:
+        deliveries, self._deliveries = self._deliveries, []
+        if not deliveries:
+            return
+        try:
+            await self.report(deliveries)
+        except StoreError as failure:
+            log.error("%d deliveries could not be written, trying again: %s", len(deliveries), failure)
+            self._deliveries = deliveries + self._deliveries
+            self.clock.call_at(self.clock.now() + RETRY, self._chores.set)
+
+    async def report(self, deliveries: Iterable[tuple[str, str | None]]) -> list[Stored | None]:
+        """Write deliveries now, `(id, error)` each; None stands for an ask nobody knows."""
+        now = self.clock.now()
+        changes = [(id, _delivery(now, error=error)) for id, error in deliveries]
+        reported: list[Stored | None] = []
+        for (id, change), changed in zip(changes, await self.store.change_all(changes), strict=True):
+            if changed is None and (newest := await self.store.newest(id)) is not None:
+                changed = await self.store.change(newest.id, change)
+            reported.append(None if changed is None else changed.stored)
+        return reported
+
+
+def _closing(answer: Answer) -> tuple[Any, str]:
+    """The state an answer leads to, and the event that tells it."""
+    return ("rejected", "rejected") if answer.rejected else ("answered", "answered")
+
+
+def _delivery(now: int, *, error: str | None) -> Change:
+    taken = {"delivered_at": now, "delivery_error": None} if error is None else {"delivery_error": error}
+    return Change(states=("answered", "rejected"), undelivered=True, set=taken, event="delivered", at=now)
+
+
+def _is_over(stored: Stored) -> bool:
+    """Settled, and nobody still waits to be told."""
+    return stored.state == "withdrawn" or (stored.state != "asked" and stored.delivered_at is not None)
+
+
+def _lost(stored: Stored) -> HandraiseError:
+    if stored.state == "withdrawn":
+        return AskWithdrawn(stored.id, reason=stored.withdrawn_reason)
+    return _already_answered(stored)
+
+
+def _already_answered(stored: Stored) -> AlreadyAnswered:
+    winner = stored.settled()
+    assert winner is not None and stored.answer is not None
+    verb = "rejected" if winner.rejected else "answered"
+    told = from_json(stored.answer)
+    return AlreadyAnswered(
+        f"ask {stored.id!r} was already {verb} by {winner.by or 'somebody'}"
+        + (f" in {winner.via}" if winner.via else ""),
+        id=stored.id,
+        by=winner.by,
+        via=winner.via,
+        at=told["at"],
+        answer=told,
+    )

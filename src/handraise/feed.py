@@ -1,0 +1,144 @@
+"""Following the events of a store: history first, then live, every event once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cached_property
+
+from handraise.clock import Clock
+from handraise.stores import Query, Store
+from handraise.wire import StoredEvent
+
+__all__ = ["Batch", "Feed", "Feeds"]
+
+PAGE = 500  # events read at once while catching up
+MOST_WAITING = 20_000  # events a follower may be behind before its buffer is given up
+
+
+class Batch:
+    """The events of one commit, encoded once for everybody who follows them all."""
+
+    def __init__(self, events: Sequence[StoredEvent], *, now: int) -> None:
+        self.events = events
+        self.first = events[0].cursor
+        self.last = events[-1].cursor
+        self._now = now
+
+    @cached_property
+    def frames(self) -> bytes:
+        return b"".join(event.frame(self._now) for event in self.events)
+
+    def only(self, query: Query, *, after: int) -> Batch | None:
+        """What of this batch a follower has not seen and wants to."""
+        if query.everything and self.first > after:
+            return self
+        events = [event for event in self.events if event.cursor > after and query.matches(event.ask)]
+        return Batch(events, now=self._now) if events else None
+
+
+class Feed:
+    """One follower. Iterate `batches()`; a follower that falls too far behind reads on from the store.
+
+    `on_overflow` is called instead where falling behind should end the follower.
+    """
+
+    def __init__(
+        self, feeds: Feeds, query: Query, *, after: int, on_overflow: Callable[[], None] | None
+    ) -> None:
+        self._feeds = feeds
+        self._query = query
+        self._seen = after
+        self._on_overflow = on_overflow
+        self._live: list[Batch] = []
+        self._waiting = 0
+        self._behind = True
+        self._news = asyncio.Event()
+        self._ended = False
+
+    def push(self, batch: Batch) -> None:
+        if self._behind:
+            return
+        if self._waiting > MOST_WAITING:
+            self._live, self._waiting, self._behind = [], 0, True
+            if self._on_overflow is not None:
+                self._on_overflow()
+        else:
+            self._live.append(batch)
+            self._waiting += len(batch.events)
+        self._news.set()
+
+    def poke(self) -> None:
+        """Wake the follower with nothing, for a heartbeat."""
+        self._news.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._news.set()
+
+    async def batches(self) -> AsyncIterator[list[Batch]]:
+        """Whatever is new, gathered; an empty list is a heartbeat. Ends when the desk does."""
+        while not self._ended:
+            if self._behind:
+                async for batch in self._catch_up():
+                    yield [batch]
+                continue
+            if not self._live:
+                self._news.clear()
+                await self._news.wait()
+            live, self._live, self._waiting = self._live, [], 0
+            wanted = [fresh for batch in live if (fresh := batch.only(self._query, after=self._seen))]
+            if live:
+                self._seen = max(self._seen, live[-1].last)
+            if wanted or not live:
+                yield wanted
+
+    async def _catch_up(self) -> AsyncIterator[Batch]:
+        while True:
+            # Live from here on: what commits while the page is read is buffered, and known by its cursor.
+            self._live, self._waiting, self._behind = [], 0, False
+            page = await self._feeds.store.history(self._query, after=self._seen, limit=PAGE)
+            if len(page) == PAGE:
+                self._behind = True
+            if page:
+                self._seen = page[-1].cursor
+                yield Batch(page, now=self._feeds.clock.now())
+            if not self._behind:
+                return
+
+
+class Feeds:
+    """Everybody who follows a store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self._feeds: set[Feed] = set()
+        self._stop = store.tail(self._told)
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def follow(self, query: Query, *, after: int, on_overflow: Callable[[], None] | None = None) -> Feed:
+        """Follow what comes after a cursor. Leave with `leave`."""
+        feed = Feed(self, query, after=after, on_overflow=on_overflow)
+        self._feeds.add(feed)
+        return feed
+
+    def leave(self, feed: Feed) -> None:
+        self._feeds.discard(feed)
+
+    def poke(self) -> None:
+        for feed in self._feeds:
+            feed.poke()
+
+    def close(self) -> None:
+        self._stop()
+        for feed in self._feeds:
+            feed.end()
+
+    def _told(self, events: Sequence[StoredEvent]) -> None:
+        if self._feeds:
+            batch = Batch(events, now=self.clock.now())
+            for feed in tuple(self._feeds):
+                feed.push(batch)

@@ -1,0 +1,142 @@
+"""The contract of stores: asks and their events, kept so that nothing acknowledged is ever lost.
+
+A store decides no rule of its own. It opens an ask unless its id is taken, and changes one on a condition; the write
+itself decides who was first. Which change is allowed when is said in `broker.py` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from handraise.asks import State
+from handraise.wire import Stored, StoredEvent
+
+__all__ = ["Change", "Changed", "Database", "NewAsk", "Opened", "Query", "Row", "Store", "Tail"]
+
+Row: TypeAlias = tuple[Any, ...]
+Tail: TypeAlias = Callable[[Sequence[StoredEvent]], None]
+
+
+class NewAsk(NamedTuple):
+    """A row to be: the columns of an ask with its verdict. `events` are told with it, in order."""
+
+    id: str
+    base: str | None  # for ids that carry an ordinal: the id without it
+    owner: str
+    worker: str | None
+    session: str
+    run: str | None
+    agent: str
+    content: str
+    state: State
+    asked_at: int
+    timeout: int | None
+    deadline: int | None
+    fallback: str | None
+    answer: str | None
+    events: tuple[str, ...]
+
+
+class Opened(NamedTuple):
+    """What became of opening: `new` and `reopened` were written, `joined` and `differs` found what was there."""
+
+    how: Literal["new", "reopened", "joined", "differs"]
+    stored: Stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A write that happens only if the ask is in one of `states` and every other condition holds."""
+
+    states: tuple[State, ...]
+    set: Mapping[str, Any]  # column -> value
+    event: str
+    at: int
+    due: int | None = None  # only if its deadline is at or before this
+    undelivered: bool = False  # only if nobody took the answer yet
+
+
+class Changed(NamedTuple):
+    """`done` says whether this write was the one; `stored` is the ask afterwards either way."""
+
+    done: bool
+    stored: Stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Which asks, or events about which asks. Empty means all."""
+
+    state: State | None = None
+    agent: str | None = None
+    session: str | None = None
+    run: str | None = None
+    worker: str | None = None
+    owner: str | None = None
+
+    def matches(self, stored: Stored) -> bool:
+        return all(value is None or getattr(stored, key) == value for key, value in self.items())
+
+    def items(self) -> tuple[tuple[str, str | None], ...]:
+        return (
+            ("state", self.state),
+            ("agent", self.agent),
+            ("session", self.session),
+            ("run", self.run),
+            ("worker", self.worker),
+            ("owner", self.owner),
+        )
+
+    @property
+    def everything(self) -> bool:
+        return all(value is None for _, value in self.items())
+
+
+class Database(Protocol):
+    """What other rooms (tokens, sessions, later runs and chats) keep their own rows with."""
+
+    async def write(self, sql: str, *values: Any) -> list[Row]:
+        """Run one statement durably, in the next commit. Rows come from RETURNING."""
+
+    async def read(self, sql: str, *values: Any) -> list[Row]:
+        """Read what was committed. For small, keyed reads."""
+
+
+class Store(Database, Protocol):
+    async def open(self, new: NewAsk) -> Opened:
+        """Write a new ask, or find the one that has its id; one that was withdrawn opens again."""
+
+    async def change(self, id: str, change: Change) -> Changed | None:
+        """Change an ask if the conditions hold when it is written. None if there is no such ask."""
+
+    async def change_all(self, changes: Sequence[tuple[str, Change]]) -> list[Changed | None]:
+        """Several changes in one commit, each on its own condition."""
+
+    async def get(self, id: str) -> Stored | None:
+        """The ask as it was last committed."""
+
+    async def newest(self, base: str) -> Stored | None:
+        """The ask opened last among those whose id is `base` with an ordinal."""
+
+    async def list(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
+        """Asks in the order they were first asked, those with `seq` above `after`."""
+
+    async def history(self, query: Query, *, after: int, limit: int) -> list[StoredEvent]:
+        """Committed events with a cursor above `after`, in order. `query.state` does not apply."""
+
+    async def cursor(self) -> int:
+        """The cursor of the last committed event, 0 if there is none."""
+
+    async def deadlines(self) -> list[tuple[int, str]]:
+        """`(deadline, id)` of every open ask that has one."""
+
+    def tail(self, listener: Tail) -> Callable[[], None]:
+        """Call `listener` with the events of each commit, in order, until the returned function is called.
+
+        Events told to a listener are committed. Those of a writer are told before the writer's own call returns.
+        """
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go of the database."""

@@ -1,0 +1,371 @@
+"""Our JSON in both directions and its schema; the one module that knows pydantic.
+
+An ask is encoded once. `Stored.content` is the part that never changes, as the text that goes into the database,
+the events and the replies; what changes is put around it when it is told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, lru_cache
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from handraise.asks import Answer, Ask, AutoRule, Handling, Origin, Permission, Question, State
+from handraise.errors import AnswerDoesNotFit, AskDoesNotFit, HandraiseError
+from handraise.events import Event, event
+
+__all__ = [
+    "AnswerBody",
+    "AskBody",
+    "BadBody",
+    "DeliveriesBody",
+    "Delivery",
+    "RejectBody",
+    "Stored",
+    "StoredEvent",
+    "WithdrawBody",
+    "parse",
+    "time_text",
+]
+
+T = TypeVar("T")
+
+Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class BadBody(HandraiseError):
+    """The body is not JSON, or not of the form that is documented."""
+
+    code = "bad_request"
+
+
+# Times ------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def time_text(milliseconds: int) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+def to_time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def to_milliseconds(time: datetime) -> int:
+    return round(time.timestamp() * 1000)
+
+
+def _quoted(text: str) -> str:
+    return to_json(text).decode()
+
+
+def _time_or_null(milliseconds: int | None) -> str:
+    return "null" if milliseconds is None else f'"{time_text(milliseconds)}"'
+
+
+# What is stored and told ------------------------------------------------------------------------------------
+
+
+class Stored(NamedTuple):
+    """An ask as the store holds it: columns, not records. Times are milliseconds since 1970."""
+
+    seq: int
+    id: str
+    owner: str  # the token it was asked with; empty for the desk's own
+    worker: str | None
+    session: str
+    run: str | None
+    agent: str
+    content: str
+    openings: int
+    state: State
+    asked_at: int
+    timeout: int | None  # what one keep-waiting adds
+    deadline: int | None
+    fallback: str | None
+    answer: str | None
+    delivered_at: int | None
+    delivery_error: str | None
+    withdrawn_reason: str | None
+
+    def text(self, now: int) -> str:
+        """The ask as JSON. `remaining` counts from `now`."""
+        remaining = "null"
+        if self.deadline is not None and self.state == "asked":
+            remaining = f"{max(0, self.deadline - now) / 1000:.3f}"
+        error, reason = self.delivery_error, self.withdrawn_reason
+        return (
+            f'{{{self.content},"state":"{self.state}","asked_at":"{time_text(self.asked_at)}",'
+            f'"deadline":{_time_or_null(self.deadline)},"remaining":{remaining},'
+            f'"fallback":{self.fallback or "null"},"answer":{self.answer or "null"},'
+            f'"delivered_at":{_time_or_null(self.delivered_at)},'
+            f'"delivery_error":{"null" if error is None else _quoted(error)},'
+            f'"withdrawn_reason":{"null" if reason is None else _quoted(reason)}}}'
+        )
+
+    def ask(self) -> Ask:
+        """The record of it, for everything that reads more than it copies."""
+        content = _CONTENT.validate_json(f"{{{self.content}}}")
+        return replace(
+            content,
+            state=self.state,
+            asked_at=to_time(self.asked_at),
+            deadline=None if self.deadline is None else to_time(self.deadline),
+            fallback=None if self.fallback is None else parse_answer(self.fallback),
+            answer=self.settled(),
+            delivered_at=None if self.delivered_at is None else to_time(self.delivered_at),
+            delivery_error=self.delivery_error,
+            withdrawn_reason=self.withdrawn_reason,
+        )
+
+    def settled(self) -> Answer | None:
+        return None if self.answer is None else parse_answer(self.answer)
+
+
+class StoredEvent(NamedTuple):
+    """One event with the ask as it was then."""
+
+    cursor: int
+    type: str
+    at: int
+    ask: Stored
+
+    def text(self, now: int) -> str:
+        return f'{{"type":"{self.type}","at":"{time_text(self.at)}","ask":{self.ask.text(now)}}}'
+
+    def frame(self, now: int) -> bytes:
+        """The event as server-sent events carry it."""
+        return f"id: {self.cursor}\nevent: {self.type}\ndata: {self.text(now)}\n\n".encode()
+
+    def event(self) -> Event:
+        return event(self.type, cursor=self.cursor, at=to_time(self.at), ask=self.ask.ask())
+
+
+def content_text(ask: Ask) -> str:
+    """The part of an ask that never changes, as the inside of a JSON object."""
+    permission = (
+        "null"
+        if ask.permission is None
+        else _PERMISSION.dump_json(ask.permission, exclude_none=True).decode()
+    )
+    extra = "" if not ask.extra else f',"extra":{to_json(ask.extra).decode()}'
+    return (
+        f'"id":{_quoted(ask.id)},"questions":{_QUESTIONS.dump_json(ask.questions, exclude_none=True).decode()},'
+        f'"permission":{permission},"origin":{_ORIGIN.dump_json(ask.origin, exclude_none=True).decode()}{extra}'
+    )
+
+
+def answer_text(answer: Answer) -> str:
+    told: dict[str, Any] = {
+        "answers": answer.answers,
+        "reply": answer.reply,
+        "rejected": answer.rejected,
+        "reason": answer.reason,
+        "notes": answer.notes,
+        "by": answer.by,
+        "via": answer.via,
+        "at": None if answer.at is None else time_text(to_milliseconds(answer.at)),
+    }
+    for key in ("input", "scope", "patterns", "why"):
+        value = getattr(answer, key)
+        if value:
+            told[key] = value
+    return to_json(told).decode()
+
+
+def parse_answer(text: str | bytes) -> Answer:
+    return _ANSWER.validate_json(text)
+
+
+def parse_ask(text: str | bytes) -> Ask:
+    """An ask as a desk told it."""
+    return _ASK.validate_json(text)
+
+
+def parse_event(text: str | bytes, *, cursor: int) -> Event:
+    """An event as a desk told it, from the data of one frame."""
+    told = _EVENT.validate_json(text)
+    return event(told.type, cursor=cursor, at=told.at, ask=told.ask)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    type: str
+    at: datetime
+    ask: Ask
+
+
+_ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+_ASK: TypeAdapter[Ask] = TypeAdapter(Ask)
+_CONTENT = _ASK
+_EVENT: TypeAdapter[_Told] = TypeAdapter(_Told)
+_QUESTIONS: TypeAdapter[tuple[Question, ...]] = TypeAdapter(tuple[Question, ...])
+_PERMISSION: TypeAdapter[Permission] = TypeAdapter(Permission)
+_ORIGIN: TypeAdapter[Origin] = TypeAdapter(Origin)
+
+
+# What callers send ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auto:
+    auto: Annotated[tuple[AutoRule, ...], Field(max_length=500)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskBody:
+    """What `POST /v1/asks` takes."""
+
+    id: Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = None
+    questions: tuple[Question, ...] = ()
+    permission: Permission | None = None
+    origin: Origin | None = None
+    question_policy: Literal["reject", "accept-first", "accept-recommended", "forward"] | Auto | None = None
+    permission_policy: Literal["reject", "forward"] | None = None
+    question_timeout: Seconds | None = None
+    on_timeout: Literal["accept-first", "accept-recommended", "reject"] | None = None
+    worker: Name | None = None  # who waits for it on `GET /v1/events?worker=`
+    ordinal: bool = False  # the id may repeat by accident: joins only while open or not yet delivered
+    extra: dict[str, Any] | None = None
+
+    def handling(self) -> Handling | None:
+        """How it wants to be decided, or None where it leaves that to the desk."""
+        policy = self.question_policy.auto if isinstance(self.question_policy, Auto) else self.question_policy
+        wanted = {
+            "question_policy": policy,
+            "permission_policy": self.permission_policy,
+            "question_timeout": self.question_timeout,
+            "on_timeout": self.on_timeout,
+        }
+        given = {key: value for key, value in wanted.items() if value is not None}
+        return Handling(**given) if given else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerBody:
+    """What `POST /v1/asks/{id}/answer` takes: `answers` for questions, `reply` for a permission."""
+
+    answers: tuple[tuple[str, ...], ...] | None = None
+    notes: tuple[str | None, ...] = ()
+    reply: str | None = None
+    message: str | None = None
+    input: dict[str, Any] | None = None
+    scope: str | None = None
+    patterns: tuple[str, ...] | None = None
+    by: Name | None = None  # who answers, where the token may speak for others
+    via: Name | None = None  # the place it was answered in
+
+    def answer(self) -> Answer:
+        return Answer(
+            answers=self.answers,
+            notes=self.notes,
+            reply=self.reply,
+            reason=self.message,
+            input=self.input,
+            scope=self.scope,
+            patterns=self.patterns,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectBody:
+    reason: Annotated[str, Field(max_length=20_000)] | None = None
+    by: Name | None = None
+    via: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawBody:
+    reason: Annotated[str, Field(max_length=20_000)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    id: Annotated[str, Field(min_length=1)]
+    error: Annotated[str, Field(max_length=20_000)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveriesBody:
+    deliveries: Annotated[tuple[Delivery, ...], Field(max_length=10_000)]
+
+
+@cache
+def adapter(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)
+
+
+def parse(kind: type[T], body: bytes) -> T:
+    """The body as `kind`. Raises BadBody, or for asks and answers the error that lists what does not fit."""
+    try:
+        return adapter(kind).validate_json(body or b"{}", strict=True)
+    except ValidationError as invalid:
+        raise _refusal(kind, invalid) from None
+
+
+def parse_ask_body(body: bytes) -> AskBody:
+    """`parse` for asks, with the fields we do not know kept in `extra` of the record they came with."""
+    parsed = parse(AskBody, body)
+    raw = from_json(body)
+    questions = tuple(
+        _keep(question, told, options=_keep_all(question.options, told.get("options")))
+        for question, told in zip(parsed.questions, raw.get("questions", ()), strict=True)
+    )
+    permission, origin = parsed.permission, parsed.origin
+    if permission is not None:
+        told = raw["permission"]
+        permission = _keep(permission, told, scopes=_keep_all(permission.scopes, told.get("scopes")))
+    if origin is not None:
+        origin = _keep(origin, raw["origin"])
+    return _keep(parsed, raw, questions=questions, permission=permission, origin=origin)
+
+
+def _keep_all(records: tuple[T, ...], raw: Any) -> tuple[T, ...]:
+    return tuple(_keep(record, told) for record, told in zip(records, raw or (), strict=True))
+
+
+@cache
+def _known(kind: type) -> frozenset[str]:
+    return frozenset(entry.name for entry in dataclasses.fields(kind))
+
+
+def _keep(record: T, raw: Mapping[str, Any], **changed: Any) -> T:
+    known = _known(type(record))
+    if not raw.keys() <= known:
+        unknown = {key: value for key, value in raw.items() if key not in known}
+        changed["extra"] = {**(raw.get("extra") or {}), **unknown}
+    elif all(getattr(record, key) == value for key, value in changed.items()):
+        return record
+    return replace(record, **changed)  # type: ignore[type-var]
+
+
+def _refusal(kind: type, invalid: ValidationError) -> HandraiseError:
+    problems = invalid.errors(include_url=False, include_context=False, include_input=False)
+    if problems[0]["type"] == "json_invalid":
+        return BadBody(f"the body is not JSON: {problems[0]['msg'].removeprefix('Invalid JSON: ')}")
+    said = [{"at": ".".join(map(str, entry["loc"])), "problem": entry["msg"]} for entry in problems[:20]]
+    if kind is AnswerBody:
+        return AnswerDoesNotFit([_question_problem(entry) for entry in problems[:20]])
+    sentence = "; ".join(f"{entry['at'] or 'body'}: {entry['problem']}" for entry in said[:3])
+    if kind is AskBody:
+        return AskDoesNotFit(sentence, said)
+    return BadBody(sentence)
+
+
+def _question_problem(entry: Any) -> dict[str, Any]:
+    where = entry["loc"]
+    index = where[1] if len(where) > 1 and where[0] == "answers" and isinstance(where[1], int) else None
+    at = ".".join(map(str, where)) or "body"
+    return {"question": index, "problem": f"{at}: {entry['msg']}"}
