@@ -1,4 +1,7 @@
-"""An ACP agent on stdin and stdout that asks one question per prompt and ends the turn with its answer; nothing else, so that it is not what gets measured."""
+"""An ACP agent on stdin and stdout: one question per prompt, and its answer ends the turn.
+
+It does nothing else, so that it is not what gets measured.
+"""
 
 import json
 import os
@@ -21,7 +24,7 @@ INITIALIZED = (
 
 
 class AskingAgent:
-    """Many sessions at once. A question's id is its session's name and a count, so a reader needs no table."""
+    """Many sessions at once. A question's id holds its session's name, so that a reader needs no table."""
 
     def __init__(self) -> None:
         self.sessions = 0

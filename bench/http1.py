@@ -1,4 +1,4 @@
-"""HTTP/1.1 and Server-Sent Events by hand on asyncio transports, as cheap as Python allows; what the bytes mean is not known here.
+"""HTTP/1.1 and Server-Sent Events by hand on asyncio transports; what the bytes mean is not known here.
 
 A general HTTP client would need as much of a core as the servers it is to measure.
 """
@@ -43,7 +43,7 @@ class Target:
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection with one request at a time; anything but a 2xx response ends the measurement."""
+    """One keep-alive connection, one request at a time; anything but a 2xx ends the measurement."""
 
     transport: asyncio.WriteTransport
 
@@ -182,7 +182,7 @@ class Pool:
 
 
 class Client:
-    """Opens connections to one target; the first thing that goes wrong on any of them ends up in `failure`."""
+    """Opens connections to one target; the first thing that goes wrong on any of them is its `failure`."""
 
     def __init__(self, target: Target) -> None:
         self.target = target

@@ -1,11 +1,12 @@
-"""Installs and starts `sandbox-agent`, the program handraise is measured against, with an agent of ours behind its proxy.
+"""Installs and starts `sandbox-agent`, the peer handraise is measured against, with an agent of ours in its proxy.
 
-The npm package carries one binary per platform in `@sandbox-agent/cli-<platform>`; it is run directly, without the Node wrapper.
+The npm package brings one binary per platform in `@sandbox-agent/cli-<platform>`; it is run directly, without the
+Node wrapper.
 
-Its proxy `/v1/acp/{id}` passes messages between HTTP and an agent process. The agent that comes with it only echoes, so
-it has to be given one that asks. It looks for the launcher of `agent=mock` at
-`$XDG_DATA_HOME/sandbox-agent/bin/agent_processes/mock-acp` and runs what it finds there: a folder of our own as
-`XDG_DATA_HOME`, with a launcher of that name which starts `asking_agent.py`, is all it takes.
+Its proxy `/v1/acp/{id}` passes messages between HTTP and an agent process. The agent that comes with it only
+echoes, so it has to be given one that asks. For `agent=mock` it runs whatever it finds at
+`$XDG_DATA_HOME/sandbox-agent/bin/agent_processes/mock-acp`: with a folder of our own as `XDG_DATA_HOME`, that is a
+launcher of `asking_agent.py`.
 
 Its log is set to errors only, since ours has no access log either.
 """
@@ -57,15 +58,16 @@ def install() -> Path:
 
 
 def _npm_install(home: Path) -> None:
-    """Into a folder beside it, renamed when complete, so that an interrupted download is not taken for an install."""
+    """Into a folder beside it first, so that an interrupted download is not taken for an install."""
     npm = shutil.which("npm")
     if npm is None:
         raise PeerUnavailable("npm is not installed")
     home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.parent) as unfinished:
+    with tempfile.TemporaryDirectory(dir=home.parent) as folder:
+        unfinished = Path(folder) / home.name
+        unfinished.mkdir()
         done = subprocess.run(
-            [npm, "install", "--prefix", unfinished, "--no-fund", "--no-audit", "--ignore-scripts"]
-            + [f"{PACKAGE}@{VERSION}"],
+            [npm, "install", f"{PACKAGE}@{VERSION}", "--prefix", str(unfinished), "--no-fund", "--no-audit"],
             capture_output=True,
             text=True,
             timeout=300,
@@ -73,7 +75,7 @@ def _npm_install(home: Path) -> None:
         if done.returncode != 0:
             raise PeerUnavailable(f"npm could not install {PACKAGE} {VERSION}: {done.stderr.strip()[-500:]}")
         shutil.rmtree(home, ignore_errors=True)
-        shutil.copytree(unfinished, home, symlinks=True)
+        unfinished.rename(home)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Starts one server under test on a free loopback port and ends it again; which server it is, is the caller's business."""
+"""Starts one server under test on a free loopback port and ends it; which server, the caller says."""
 
 import http.client
 import os
@@ -30,7 +30,7 @@ class Server:
 def running(
     command: list[str], *, port: int, token: str, env: dict[str, str], folder: Path, ready_path: str
 ) -> Iterator[Server]:
-    """The server, from its first good response at `ready_path` until the block ends; then its whole group is gone."""
+    """The server from its first good response until the block ends; then its whole process group is gone."""
     log = folder / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -55,9 +55,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_until_ready(
-    process: subprocess.Popen[bytes], *, port: int, token: str, path: str, log: Path
-) -> None:
+def _wait_until_ready(process: subprocess.Popen[bytes], *, port: int, token: str, path: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         if _status(port, token=token, path=path) == http.client.OK:

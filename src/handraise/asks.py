@@ -260,9 +260,7 @@ def bound(ask: Ask) -> None:
 def _beyond_limits(ask: Ask) -> Iterator[tuple[str, str]]:
     origin, permission = ask.origin, ask.permission
     names = [("id", ask.id), ("origin.agent", origin.agent), ("origin.session", origin.session)]
-    names += [
-        (f"origin.{key}", value) for key in ("run", "step", "parent") if (value := getattr(origin, key))
-    ]
+    names += [(f"origin.{key}", value) for key in ("run", "step", "parent") if (value := getattr(origin, key))]
     for at, name in names:
         if not name or len(name) > LONGEST_NAME or not name.isprintable():
             yield at, f"1 to {LONGEST_NAME} printable characters expected"
@@ -346,16 +344,11 @@ def _fit_reply(permission: Permission, answer: Answer) -> Answer:
         raise refuse(f"{answer.scope!r} is not a scope it offers; it offers: {', '.join(scopes) or 'none'}")
     if answer.patterns is not None:
         offered = {
-            pattern
-            for scope in permission.scopes
-            if answer.scope in (None, scope.id)
-            for pattern in scope.patterns
+            pattern for scope in permission.scopes if answer.scope in (None, scope.id) for pattern in scope.patterns
         }
         wider = [pattern for pattern in answer.patterns if pattern not in offered]
         if wider:
-            raise refuse(
-                f"{wider[0]!r} is not among the patterns it offers; they may be removed, not widened"
-            )
+            raise refuse(f"{wider[0]!r} is not among the patterns it offers; they may be removed, not widened")
     return answer
 
 
@@ -364,8 +357,8 @@ def _fit_answers(questions: Sequence[Question], answer: Answer) -> Answer:
         raise AnswerDoesNotFit([{"question": None, "problem": "this ask has questions; give `answers`"}])
     if len(answer.answers) != len(questions):
         expected = "one list" if len(questions) == 1 else f"{len(questions)} lists"
-        problem = f"{expected} of values expected, one per question in order; got {len(answer.answers)}"
-        raise AnswerDoesNotFit([{"question": None, "problem": problem}])
+        count = f"{expected} of values expected, one per question in order; got {len(answer.answers)}"
+        raise AnswerDoesNotFit([{"question": None, "problem": count}])
     problems: list[dict[str, Any]] = []
     if answer.notes and len(answer.notes) != len(questions):
         problems.append({"question": None, "problem": "give one note (or null) per question"})
@@ -387,12 +380,10 @@ def _fit_entries(question: Question, entries: Sequence[str]) -> tuple[tuple[str,
         return (), f"one value only; got {len(entries)}"
     values: list[str] = []
     for entry in entries:
-        value = question.value_of(entry)
-        if value is None:
-            problem = _own_text_problem(question, entry)
-            if problem is not None:
-                return (), problem
-            value = entry
+        choice = question.value_of(entry)
+        if choice is None and (problem := _own_text_problem(question, entry)) is not None:
+            return (), problem
+        value = entry if choice is None else choice
         if value in values:
             return (), f"{value!r} is given twice"
         values.append(value)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -44,7 +45,6 @@ from handraise.wire import (
     StoredEvent,
     answer_text,
     content_text,
-    from_json,
     to_time,
 )
 
@@ -119,9 +119,7 @@ class Broker:
         while True:
             numbered = replace(ask, id=f"{ask.id}#{number}")
             if newest is None or not _is_over(newest):
-                opened = await self._open(
-                    numbered, base=ask.id, handling=handling, owner=owner, worker=worker
-                )
+                opened = await self._open(numbered, base=ask.id, handling=handling, owner=owner, worker=worker)
                 if opened.how == "new" or not _is_over(opened.stored):
                     return opened
             newest, number = None, number + 1
@@ -129,9 +127,7 @@ class Broker:
     async def _open(
         self, ask: Ask, *, base: str | None, handling: Handling | None, owner: str, worker: str | None
     ) -> Opened:
-        opened = await self.store.open(
-            self._decided(ask, base=base, handling=handling, owner=owner, worker=worker)
-        )
+        opened = await self.store.open(self._decided(ask, base=base, handling=handling, owner=owner, worker=worker))
         if opened.how == "differs":
             raise AskDiffers(ask.id)
         self._remember(ask)
@@ -169,9 +165,7 @@ class Broker:
             timeout = round(verdict.timeout * 1000)
             return row._replace(timeout=timeout, deadline=now + timeout, fallback=answer_text(verdict.then))
         state, told = _closing(verdict)
-        return row._replace(
-            state=state, answer=answer_text(replace(verdict, at=to_time(now))), events=("asked", told)
-        )
+        return row._replace(state=state, answer=answer_text(replace(verdict, at=to_time(now))), events=("asked", told))
 
     async def ask(
         self,
@@ -328,7 +322,7 @@ class Broker:
         """Every ask that fits, oldest first."""
         query = Query(state=state, agent=agent, session=session, run=run)
         after = 0
-        while page := await self.store.list(query, after=after):
+        while page := await self.store.find(query, after=after):
             for stored in page:
                 yield stored.ask()
             after = page[-1].seq
@@ -468,9 +462,10 @@ def _lost(stored: Stored) -> HandraiseError:
 
 def _already_answered(stored: Stored) -> AlreadyAnswered:
     winner = stored.settled()
-    assert winner is not None and stored.answer is not None
+    assert winner is not None
+    assert stored.answer is not None
     verb = "rejected" if winner.rejected else "answered"
-    told = from_json(stored.answer)
+    told = json.loads(stored.answer)
     return AlreadyAnswered(
         f"ask {stored.id!r} was already {verb} by {winner.by or 'somebody'}"
         + (f" in {winner.via}" if winner.via else ""),

@@ -136,9 +136,7 @@ class Rejected(HandraiseError):
     code = "rejected"
 
     def __init__(self, answer: Answer) -> None:
-        super().__init__(
-            f"rejected by {answer.by or 'somebody'}" + (f": {answer.reason}" if answer.reason else "")
-        )
+        super().__init__(f"rejected by {answer.by or 'somebody'}" + (f": {answer.reason}" if answer.reason else ""))
         self.answer = answer
 
 

@@ -43,9 +43,7 @@ class Feed:
     `on_overflow` is called instead where falling behind should end the follower.
     """
 
-    def __init__(
-        self, feeds: Feeds, query: Query, *, after: int, on_overflow: Callable[[], None] | None
-    ) -> None:
+    def __init__(self, feeds: Feeds, query: Query, *, after: int, on_overflow: Callable[[], None] | None) -> None:
         self._feeds = feeds
         self._query = query
         self._seen = after

@@ -70,7 +70,7 @@ class Sessions:
             raise SessionNotFound(id)
         return _record(rows[0])
 
-    async def list(self, *, limit: int = 200) -> list[SessionRecord]:
+    async def newest(self, *, limit: int = 200) -> list[SessionRecord]:
         """The newest first."""
         rows = await self._database.read(f"{_COLUMNS} order by created_at desc, id limit ?", limit)
         return [_record(row) for row in rows]

@@ -155,11 +155,7 @@ class StoredEvent(NamedTuple):
 
 def content_text(ask: Ask) -> str:
     """The part of an ask that never changes, as the inside of a JSON object."""
-    permission = (
-        "null"
-        if ask.permission is None
-        else _PERMISSION.dump_json(ask.permission, exclude_none=True).decode()
-    )
+    permission = "null" if ask.permission is None else _PERMISSION.dump_json(ask.permission, exclude_none=True).decode()
     extra = "" if not ask.extra else f',"extra":{to_json(ask.extra).decode()}'
     return (
         f'"id":{_quoted(ask.id)},"questions":{_QUESTIONS.dump_json(ask.questions, exclude_none=True).decode()},'
@@ -242,15 +238,16 @@ class AskBody:
 
     def handling(self) -> Handling | None:
         """How it wants to be decided, or None where it leaves that to the desk."""
+        given = (self.question_policy, self.permission_policy, self.question_timeout, self.on_timeout)
+        if all(setting is None for setting in given):
+            return None
         policy = self.question_policy.auto if isinstance(self.question_policy, Auto) else self.question_policy
-        wanted = {
-            "question_policy": policy,
-            "permission_policy": self.permission_policy,
-            "question_timeout": self.question_timeout,
-            "on_timeout": self.on_timeout,
-        }
-        given = {key: value for key, value in wanted.items() if value is not None}
-        return Handling(**given) if given else None
+        return Handling(
+            question_policy="forward" if policy is None else policy,
+            permission_policy=self.permission_policy or "forward",
+            question_timeout=self.question_timeout,
+            on_timeout=self.on_timeout or "accept-first",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,9 +299,14 @@ class DeliveriesBody:
     deliveries: Annotated[tuple[Delivery, ...], Field(max_length=10_000)]
 
 
-@cache
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
 def adapter(kind: type[T]) -> TypeAdapter[T]:
-    return TypeAdapter(kind)
+    found = _ADAPTERS.get(kind)
+    if found is None:
+        found = _ADAPTERS[kind] = TypeAdapter(kind)
+    return found
 
 
 def parse(kind: type[T], body: bytes) -> T:
@@ -337,12 +339,13 @@ def _keep_all(records: tuple[T, ...], raw: Any) -> tuple[T, ...]:
 
 
 @cache
-def _known(kind: type) -> frozenset[str]:
+def _known(kind: Any) -> frozenset[str]:
     return frozenset(entry.name for entry in dataclasses.fields(kind))
 
 
 def _keep(record: T, raw: Mapping[str, Any], **changed: Any) -> T:
-    known = _known(type(record))
+    kind: Any = type(record)
+    known = _known(kind)
     if not raw.keys() <= known:
         unknown = {key: value for key, value in raw.items() if key not in known}
         changed["extra"] = {**(raw.get("extra") or {}), **unknown}

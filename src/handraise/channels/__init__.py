@@ -38,7 +38,10 @@ class Inbox(Protocol):
         """Raises AskNotFound."""
 
     async def answer(self, id: str, answer: Answer) -> Ask:
-        """The first answer counts; a different second one gets AlreadyAnswered. Raises AnswerDoesNotFit, AskWithdrawn."""
+        """The first answer counts; a different second one gets AlreadyAnswered.
+
+        Raises AnswerDoesNotFit, and the ask stays open; AskWithdrawn.
+        """
 
     async def reject(self, id: str, *, reason: str | None = None, by: str = "", via: str = "") -> Ask:
         """Refuse it, finally. Raises AlreadyAnswered, AskWithdrawn."""

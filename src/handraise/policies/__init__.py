@@ -61,9 +61,7 @@ def forward(*, timeout: float | None = None, on_timeout: Policy = accept_first) 
             return Forward()
         fallback = on_timeout(ask)
         if isinstance(fallback, Forward):
-            raise SettingsError(
-                "on_timeout must decide by itself: accept-first, accept-recommended or reject"
-            )
+            raise SettingsError("on_timeout must decide by itself: accept-first, accept-recommended or reject")
         waited = f"no answer in {timeout:g} s"
         if fallback.rejected:
             then = _rejection(ask, by="policy:timeout", reason=waited, why=(waited, *fallback.why))

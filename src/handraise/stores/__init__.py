@@ -120,7 +120,7 @@ class Store(Database, Protocol):
     async def newest(self, base: str) -> Stored | None:
         """The ask opened last among those whose id is `base` with an ordinal."""
 
-    async def list(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
+    async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
         """Asks in the order they were first asked, those with `seq` above `after`."""
 
     async def history(self, query: Query, *, after: int, limit: int) -> list[StoredEvent]:

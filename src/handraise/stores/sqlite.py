@@ -125,7 +125,7 @@ class SqliteStore:
         row = self._reader.execute(_NEWEST, (base,)).fetchone()
         return None if row is None else Stored._make(row)
 
-    async def list(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
+    async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
         conditions, values = _conditions(query)
         where = " and ".join(["seq > ?", *conditions])
         sql = f"select {_COLUMNS} from asks where {where} order by seq limit ?"  # noqa: S608
@@ -199,9 +199,7 @@ class SqliteStore:
                 for operation in batch:
                     results.append(operation.run(self._writer, told))
                 break
-            except (
-                sqlite3.OperationalError
-            ) as failure:  # the disk, not the statement: nothing of this batch holds
+            except sqlite3.OperationalError as failure:  # the disk, not the statement: nothing of this batch holds
                 self._roll_back()
                 self._finish(batch, failure=_failed(failure))
                 return
@@ -268,9 +266,7 @@ class SqliteStore:
     async def _list(self, sql: str, values: tuple[Any, ...]) -> list[Row]:
         if self._in_memory:
             return self._lister.execute(sql, values).fetchall()
-        return await self._loop.run_in_executor(
-            self._lists, lambda: self._lister.execute(sql, values).fetchall()
-        )
+        return await self._loop.run_in_executor(self._lists, lambda: self._lister.execute(sql, values).fetchall())
 
     def _migrate(self) -> None:
         """Apply the numbered files that this database has not seen. The lock on the file is held."""
@@ -332,9 +328,7 @@ def _hold(path: Path) -> IO[str]:
     return lock
 
 
-def _tell(
-    connection: sqlite3.Connection, told: list[StoredEvent], *, type: str, at: int, stored: Stored
-) -> None:
+def _tell(connection: sqlite3.Connection, told: list[StoredEvent], *, type: str, at: int, stored: Stored) -> None:
     kept = (
         stored.state,
         stored.asked_at,
@@ -349,9 +343,7 @@ def _tell(
     told.append(StoredEvent(cursor, type, at, stored))
 
 
-def _change(
-    connection: sqlite3.Connection, told: list[StoredEvent], id: str, change: Change
-) -> Changed | None:
+def _change(connection: sqlite3.Connection, told: list[StoredEvent], id: str, change: Change) -> Changed | None:
     statement = _change_statement(
         tuple(change.set), change.states, due=change.due is not None, undelivered=change.undelivered
     )
@@ -368,9 +360,7 @@ def _change(
 
 
 @cache
-def _change_statement(
-    columns: tuple[str, ...], states: tuple[str, ...], *, due: bool, undelivered: bool
-) -> str:
+def _change_statement(columns: tuple[str, ...], states: tuple[str, ...], *, due: bool, undelivered: bool) -> str:
     where = ["id = ?", f"state in ({', '.join('?' * len(states))})"]
     if due:
         where.append("deadline <= ?")
