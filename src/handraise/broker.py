@@ -65,13 +65,14 @@ class Broker:
         self.clock: Clock = clock or SystemClock()
         self.feeds = Feeds(store, self.clock)
         self.sessions = Sessions(store)
-        self._handling = handling or Handling()
+        self.handling = handling or Handling()
         self._remembered: dict[str, Ask] = {}
         self._waiters: dict[str, list[asyncio.Future[Stored]]] = {}
         self._deadlines: list[tuple[int, str]] = []
         self._deliveries: list[tuple[str, str | None]] = []
         self._chores = asyncio.Event()
         self._cancel_timer: Callable[[], None] = lambda: None
+        self._closing = False
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -138,7 +139,7 @@ class Broker:
     ) -> NewAsk:
         """The row of a new ask with policy's verdict in it. Nobody evaluates policy again for it."""
         try:
-            verdict = policy_for(handling or self._handling)(ask)
+            verdict = policy_for(handling or self.handling)(ask)
         except SettingsError as unusable:
             raise AskDoesNotFit(str(unusable)) from None
         now = self.clock.now()
@@ -181,24 +182,30 @@ class Broker:
         """
         opened = await self.open(ask, handling=handling, worker=worker, ordinal=ordinal)
         stored = await self.wait(opened.stored.id)
+        if stored.state == "asked":
+            raise asyncio.CancelledError("the desk is closing; the ask stays open")
         answer = stored.settled()
         if answer is None:
             raise Withdrawn(stored.ask())
         return answer
 
     async def wait(self, id: str, *, timeout: float | None = None) -> Stored:
-        """The ask once it is settled, or as it is when `timeout` seconds have passed."""
+        """The ask once it is settled, or as it is when `timeout` seconds have passed or the desk closes."""
         settled: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
         waiting = self._waiters.setdefault(id, [])
         waiting.append(settled)
         try:
             stored = await self.stored(id)
-            if stored.state in SETTLED:
+            if stored.state in SETTLED or self._closing:
                 return stored
             async with asyncio.timeout(timeout):
                 return await settled
         except TimeoutError:
             return await self.stored(id)
+        except asyncio.CancelledError:
+            if settled.cancelled() and self._closing:
+                return await self.stored(id)
+            raise
         finally:
             if settled in waiting:
                 waiting.remove(settled)
@@ -207,6 +214,7 @@ class Broker:
 
     def cancel_waits(self) -> None:
         """End every wait, as a desk does that shuts down. The asks stay open."""
+        self._closing = True
         for waiting in self._waiters.values():
             for settled in waiting:
                 settled.cancel()

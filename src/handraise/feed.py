@@ -53,6 +53,7 @@ class Feed:
         self._behind = True
         self._news = asyncio.Event()
         self._ended = False
+        self._poked = False
 
     def push(self, batch: Batch) -> None:
         if self._behind:
@@ -68,6 +69,7 @@ class Feed:
 
     def poke(self) -> None:
         """Wake the follower with nothing, for a heartbeat."""
+        self._poked = True
         self._news.set()
 
     def end(self) -> None:
@@ -88,7 +90,8 @@ class Feed:
             wanted = [fresh for batch in live if (fresh := batch.only(self._query, after=self._seen))]
             if live:
                 self._seen = max(self._seen, live[-1].last)
-            if wanted or not live:
+            if wanted or self._poked:
+                self._poked = False
                 yield wanted
 
     async def _catch_up(self) -> AsyncIterator[Batch]:

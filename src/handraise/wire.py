@@ -7,6 +7,7 @@ the events and the replies; what changes is put around it when it is told.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from handraise.asks import Answer, Ask, AutoRule, Handling, Origin, Permission, Question, State
-from handraise.errors import AnswerDoesNotFit, AskDoesNotFit, HandraiseError
+from handraise.errors import AnswerDoesNotFit, AskDoesNotFit, HandraiseError, SettingsError
 from handraise.events import Event, event
 
 __all__ = [
@@ -163,6 +164,12 @@ def content_text(ask: Ask) -> str:
     )
 
 
+def ask_fields(ask: Ask) -> dict[str, Any]:
+    """What an adapter filled in of an ask, as the fields of a body."""
+    fields: dict[str, Any] = json.loads(f"{{{content_text(ask)}}}")
+    return fields
+
+
 def answer_text(answer: Answer) -> str:
     told: dict[str, Any] = {
         "answers": answer.answers,
@@ -221,33 +228,36 @@ class Auto:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskBody:
+class HandlingBody:
+    """How an ask wants to be decided; what is not given is left to the desk."""
+
+    question_policy: Literal["reject", "accept-first", "accept-recommended", "forward"] | Auto | None = None
+    permission_policy: Literal["reject", "forward"] | None = None
+    question_timeout: Seconds | None = None
+    on_timeout: Literal["accept-first", "accept-recommended", "reject"] | None = None
+
+    def handling(self, *, onto: Handling) -> Handling:
+        """The settings given here, over those of `onto`."""
+        policy = self.question_policy.auto if isinstance(self.question_policy, Auto) else self.question_policy
+        return Handling(
+            question_policy=onto.question_policy if policy is None else policy,
+            permission_policy=self.permission_policy or onto.permission_policy,
+            question_timeout=onto.question_timeout if self.question_timeout is None else self.question_timeout,
+            on_timeout=self.on_timeout or onto.on_timeout,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskBody(HandlingBody):
     """What `POST /v1/asks` takes."""
 
     id: Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = None
     questions: tuple[Question, ...] = ()
     permission: Permission | None = None
     origin: Origin | None = None
-    question_policy: Literal["reject", "accept-first", "accept-recommended", "forward"] | Auto | None = None
-    permission_policy: Literal["reject", "forward"] | None = None
-    question_timeout: Seconds | None = None
-    on_timeout: Literal["accept-first", "accept-recommended", "reject"] | None = None
     worker: Name | None = None  # who waits for it on `GET /v1/events?worker=`
     ordinal: bool = False  # the id may repeat by accident: joins only while open or not yet delivered
     extra: dict[str, Any] | None = None
-
-    def handling(self) -> Handling | None:
-        """How it wants to be decided, or None where it leaves that to the desk."""
-        given = (self.question_policy, self.permission_policy, self.question_timeout, self.on_timeout)
-        if all(setting is None for setting in given):
-            return None
-        policy = self.question_policy.auto if isinstance(self.question_policy, Auto) else self.question_policy
-        return Handling(
-            question_policy="forward" if policy is None else policy,
-            permission_policy=self.permission_policy or "forward",
-            question_timeout=self.question_timeout,
-            on_timeout=self.on_timeout or "accept-first",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +274,10 @@ class AnswerBody:
     by: Name | None = None  # who answers, where the token may speak for others
     via: Name | None = None  # the place it was answered in
 
-    def answer(self) -> Answer:
+    def answer(self, *, by: str, via: str) -> Answer:
         return Answer(
+            by=by,
+            via=via,
             answers=self.answers,
             notes=self.notes,
             reply=self.reply,
@@ -315,6 +327,30 @@ def parse(kind: type[T], body: bytes) -> T:
         return adapter(kind).validate_json(body or b"{}", strict=True)
     except ValidationError as invalid:
         raise _refusal(kind, invalid) from None
+
+
+def parse_handling(table: Mapping[str, Any], *, onto: Handling) -> Handling:
+    """A `[policy]` table over the settings it refines. Raises SettingsError."""
+    unknown = table.keys() - _known(HandlingBody)
+    if unknown:
+        raise SettingsError(f"does not know {sorted(unknown)[0]!r}; it knows {', '.join(sorted(_known(HandlingBody)))}")
+    try:
+        return parse(HandlingBody, to_json(table)).handling(onto=onto)
+    except BadBody as unfit:
+        raise SettingsError(str(unfit)) from None
+
+
+def handling_fields(handling: Handling) -> dict[str, Any]:
+    """A handling as the fields of an ask's body."""
+    policy: Any = handling.question_policy
+    if isinstance(policy, tuple):
+        policy = {"auto": [{"match": rule.match, "answers": rule.answers} for rule in policy]}
+    return {
+        "question_policy": policy,
+        "permission_policy": handling.permission_policy,
+        "question_timeout": handling.question_timeout,
+        "on_timeout": handling.on_timeout,
+    }
 
 
 def parse_ask_body(body: bytes) -> AskBody:

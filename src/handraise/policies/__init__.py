@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from handraise.asks import Answer, Ask, AutoRule, Handling, Option, Question
@@ -113,6 +114,7 @@ _NAMED: dict[str, Policy] = {
 }
 
 
+@lru_cache(maxsize=256)
 def policy_for(handling: Handling) -> Policy:
     """The one policy that a handling means for questions and permissions alike."""
     on_timeout = _NAMED[handling.on_timeout]

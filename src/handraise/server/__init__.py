@@ -1,0 +1,56 @@
+"""The desk over HTTP: one ASGI application on a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from handraise.broker import Broker
+from handraise.errors import HandraiseError
+from handraise.server.api import SignIn, on_error, routes
+from handraise.server.asks import AskRoutes
+from handraise.server.compat import opencode, sandbox_agent
+from handraise.server.gate import Gate
+from handraise.server.stream import EventRoute
+from handraise.tokens import Tokens
+
+__all__ = ["create_app"]
+
+PUBLIC = ("/healthz", "/signin/")
+
+
+def create_app(
+    broker: Broker,
+    *,
+    tokens: Tokens,
+    sign_in: SignIn,
+    port: int,
+    allowed_hosts: Collection[str] = (),
+) -> ASGIApp:
+    """The hot routes are chosen before the framework sees them; the rest are ordinary."""
+    asks = AskRoutes(broker)
+    hot: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
+        "/v1/asks": asks,
+        "/v1/deliveries": asks.deliveries,
+        "/v1/events": EventRoute(broker),
+    }
+    ordinary = Starlette(
+        routes=[
+            *routes(broker, tokens=tokens, sign_in=sign_in, port=port),
+            *sandbox_agent.routes(broker),
+            *opencode.routes(broker),
+        ],
+        exception_handlers={HandraiseError: on_error, HTTPException: on_error},
+    )
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        route = hot.get(path)
+        if route is None:
+            route = asks if path.startswith("/v1/asks/") else ordinary
+        await route(scope, receive, send)
+
+    return Gate(app, tokens=tokens, port=port, allowed_hosts=allowed_hosts, public=PUBLIC)

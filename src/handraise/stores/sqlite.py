@@ -79,6 +79,8 @@ class SqliteStore:
         path = str(path)
         lock = None if path == MEMORY else _hold(Path(path))
         try:
+            if lock is not None:
+                Path(path).touch(mode=0o600)
             store = cls(path, lock=lock)
             store._migrate()
         except BaseException:
@@ -148,7 +150,12 @@ class SqliteStore:
 
     def tail(self, listener: Tail) -> Callable[[], None]:
         self._tails.append(listener)
-        return lambda: self._tails.remove(listener)
+
+        def stop() -> None:
+            if listener in self._tails:
+                self._tails.remove(listener)
+
+        return stop
 
     # Other rooms ------------------------------------------------------------------------------------------
 

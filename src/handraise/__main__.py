@@ -1,0 +1,5 @@
+"""`python -m handraise`."""
+
+from handraise.cli import main
+
+main()

@@ -1,0 +1,227 @@
+"""Where concrete parts meet: a store, a broker and the HTTP desk become one running process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from handraise.broker import Broker
+from handraise.clock import SystemClock
+from handraise.config import Settings
+from handraise.errors import SettingsError
+from handraise.server import create_app
+from handraise.server.api import SignIn
+from handraise.stores import Store
+from handraise.stores.sqlite import MEMORY, SqliteStore
+from handraise.tokens import Tokens
+
+__all__ = ["Running", "bind", "open_parts", "open_store", "run_desk"]
+
+HEARTBEAT = 15.0
+GRACE = 2  # seconds that open calls get to end; streams and waits are ended before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A desk that listens."""
+
+    url: str
+    sign_in_url: str
+    broker: Broker
+    serving: asyncio.Task[None]
+
+    async def ended(self) -> None:
+        """Return once a signal ended it."""
+        await asyncio.wait([self.serving])
+
+
+async def open_store(database: str) -> Store:
+    """The store an address names. Raises SettingsError, StoreInUse, StoreTooNew."""
+    scheme, _, rest = database.partition("://")
+    if scheme == "sqlite":
+        path = rest.lstrip("/")
+        if path == MEMORY:
+            return await SqliteStore.open_file(MEMORY)
+        file = Path("/") / path
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return await SqliteStore.open_file(file)
+    raise SettingsError(
+        f"HANDRAISE_DATABASE is {database!r}; this version keeps its data in SQLite: sqlite:///path/to/desk.db"
+    )
+
+
+@asynccontextmanager
+async def open_parts(settings: Settings) -> AsyncIterator[tuple[Broker, Tokens]]:
+    """The desk without HTTP: store, broker, tokens. Whoever holds them is the one desk of the database."""
+    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    store = await open_store(settings.database)
+    try:
+        clock = SystemClock()
+        tokens = Tokens(store, clock=clock)
+        await tokens.load()
+        await _first_token(settings, tokens)
+        async with Broker(store, clock=clock, handling=settings.handling) as broker:
+            yield broker, tokens
+    finally:
+        await store.close()
+
+
+async def _first_token(settings: Settings, tokens: Tokens) -> None:
+    """The admin token of this home lies in a file for its owner alone; the store keeps only the hash."""
+    if settings.token is not None:
+        tokens.accept(settings.token)
+    file = settings.token_file
+    if file.exists():
+        secret = file.read_text().strip()
+        if secret and tokens.find(secret.encode()) is None:
+            await tokens.add("admin", scopes=("admin",), secret=secret, replace=True)
+        return
+    secret = await tokens.add("admin", scopes=("admin",), replace=True)
+    _write_private(file, secret + "\n")
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    with suppress(FileNotFoundError):
+        fresh.unlink()
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
+        handle.write(text)
+    fresh.replace(file)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises SettingsError that says what to do when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as problem:
+        listener.close()
+        raise SettingsError(
+            f"port {port} on {host} cannot be used ({problem.strerror}); choose another one with --port",
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+@asynccontextmanager
+async def run_desk(settings: Settings, *, listener: socket.socket) -> AsyncIterator[Running]:
+    """Serve on a bound socket for as long as the context is open, or until SIGTERM or SIGINT.
+
+    Leaving it ends streams and waits and withdraws nothing.
+    """
+    host, port = listener.getsockname()[:2]
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    async with open_parts(settings) as (broker, tokens):
+        sign_in = SignIn(clock=broker.clock)
+        app = create_app(
+            broker,
+            tokens=tokens,
+            sign_in=sign_in,
+            port=port,
+            allowed_hosts=(*settings.allowed_hosts, shown),
+        )
+        server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker))
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(server.serve(sockets=[listener]))
+            beating = tasks.create_task(_beat(broker))
+            await server.ready.wait()
+            desk = json.dumps({"url": url, "pid": os.getpid()})
+            _write_private(settings.desk_file, desk + "\n")
+            _collect_less()
+            try:
+                yield Running(url=url, sign_in_url=sign_in.link(url), broker=broker, serving=serving)
+            finally:
+                server.stop()
+                await asyncio.wait([serving])
+                beating.cancel()
+                _remove_own(settings.desk_file, desk)
+
+
+def _let_go(broker: Broker) -> None:
+    broker.cancel_waits()
+    broker.feeds.close()
+
+
+async def _beat(broker: Broker) -> None:
+    while True:
+        await asyncio.sleep(HEARTBEAT)
+        broker.feeds.poke()
+
+
+def _remove_own(file: Path, text: str) -> None:
+    with suppress(OSError):
+        if file.read_text().strip() == text:
+            file.unlink()
+
+
+def _collect_less() -> None:
+    """With a thousand open calls the default thresholds spend a fifth of the time looking for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def _uvicorn_config(app: object) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE,
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, but streams are ended before it waits for them, and signals end us in order instead of at once."""
+
+    def __init__(self, config: uvicorn.Config, *, before_shutdown: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._before_shutdown = before_shutdown
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._before_shutdown()
+        await super().shutdown(sockets)

@@ -1,0 +1,484 @@
+"""The desk from another process: `Client` has the broker's methods over HTTP and SSE, `Desk` is what people import."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+from urllib.parse import quote
+
+import httpx2
+
+from handraise import errors
+from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, State
+from handraise.config import DEFAULT_URL, Settings, load
+from handraise.errors import (
+    AnswerDoesNotFit,
+    AskDoesNotFit,
+    AskNotFound,
+    AskWithdrawn,
+    DeskBroke,
+    DeskUnreachable,
+    HandraiseError,
+    Overloaded,
+    Rejected,
+    SessionNotFound,
+    StoreFailed,
+    Withdrawn,
+)
+from handraise.events import Asked, Event
+from handraise.transports.sse import Frames
+from handraise.wire import ask_fields, handling_fields, parse_ask, parse_event
+
+__all__ = ["Client", "Desk", "address", "secret"]
+
+log = logging.getLogger(__name__)
+
+WAIT = 50.0  # seconds one call is parked; proxies commonly cut at 60
+SILENCE = 45.0  # three heartbeats missed: the stream is dead
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # between attempts to reach a desk that went away
+PATIENCE = 5  # attempts at a desk that says it cannot right now
+
+Reply: TypeAlias = str | Sequence[str] | Sequence[Sequence[str]] | Answer | None
+Handler: TypeAlias = Callable[[Ask], Reply | Awaitable[Reply]]
+
+
+def address(settings: Settings, *, url: str | None = None) -> str:
+    """Where the desk is: what was given, HANDRAISE_URL, the desk of this home, the default."""
+    return (url or settings.url or settings.running_desk() or DEFAULT_URL).rstrip("/")
+
+
+def secret(settings: Settings, *, url: str) -> str | None:
+    """The token for a desk. The one in the home is sent to the desk of that home alone."""
+    if settings.token is not None:
+        return settings.token
+    if url != settings.running_desk():
+        return None
+    try:
+        return settings.token_file.read_text().strip()
+    except OSError:
+        return None
+
+
+class Client:
+    """A broker from another process, for adapters (`Asker`) and channels (`Inbox`). Use as an async context manager.
+
+    Once the desk was reached, calls that may be repeated outlast its restarts.
+    """
+
+    def __init__(self, url: str | None = None, *, token: str | None = None, settings: Settings | None = None) -> None:
+        self._settings = settings or load()
+        self._url = url
+        self._token = token
+        self._reached = False
+        self._deliveries: list[dict[str, Any]] = []
+        self._has_deliveries = asyncio.Event()
+        self._http = httpx2.AsyncClient(timeout=httpx2.Timeout(10.0, pool=None), trust_env=False)
+        self._tasks = asyncio.TaskGroup()
+        self._reporting: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._reporting = self._tasks.create_task(self._report_deliveries())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._reporting is not None
+        self._reporting.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        if self._deliveries:
+            with suppress(HandraiseError):
+                await self._send_deliveries()
+        await self._http.aclose()
+
+    @property
+    def url(self) -> str:
+        return address(self._settings, url=self._url)
+
+    # Asking -----------------------------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        ask: Ask,
+        *,
+        handling: Handling | None = None,
+        ordinal: bool = False,
+    ) -> Answer:
+        """Raise a hand and wait, however long, across restarts of the desk.
+
+        A rejection is an Answer too; raises Withdrawn.
+        """
+        body = {**ask_fields(ask), "ordinal": ordinal}
+        if handling is not None:
+            body |= handling_fields(handling)
+        while True:
+            settled = parse_ask(
+                await self._call("POST", "/v1/asks", body=body, params={"wait": f"{WAIT:g}"}, patience=WAIT + 10)
+            )
+            if settled.state == "withdrawn":
+                raise Withdrawn(settled)
+            if settled.answer is not None:
+                return settled.answer
+
+    async def open(self, ask: Ask, *, handling: Handling | None = None) -> Ask:
+        """Raise a hand without waiting."""
+        body = {**ask_fields(ask), **(handling_fields(handling) if handling else {})}
+        return parse_ask(await self._call("POST", "/v1/asks", body=body))
+
+    async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
+        return parse_ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/withdraw", body={"reason": reason}))
+
+    def delivered(self, id: str, *, error: str | None = None) -> None:
+        """Told to the desk soon, in batches."""
+        self._deliveries.append({"id": id, "error": error})
+        self._has_deliveries.set()
+
+    # Answering --------------------------------------------------------------------------------------------
+
+    async def answer(self, id: str, answer: Answer) -> Ask:
+        """The first answer counts; a different second one gets AlreadyAnswered."""
+        body: dict[str, Any] = {"by": answer.by or None, "via": answer.via or None}
+        if answer.rejected:
+            return await self.reject(id, reason=answer.reason, by=answer.by, via=answer.via)
+        if answer.reply is not None:
+            body |= {
+                "reply": answer.reply,
+                "message": answer.reason,
+                "input": answer.input,
+                "scope": answer.scope,
+                "patterns": answer.patterns,
+            }
+        else:
+            body |= {"answers": answer.answers, "notes": answer.notes}
+        return parse_ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/answer", body=body))
+
+    async def reject(self, id: str, *, reason: str | None = None, by: str = "", via: str = "") -> Ask:
+        body = {"reason": reason, "by": by or None, "via": via or None}
+        return parse_ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/reject", body=body))
+
+    async def keep_waiting(self, id: str) -> Ask:
+        return parse_ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/keep-waiting", body={}))
+
+    # Reading ----------------------------------------------------------------------------------------------
+
+    async def get(self, id: str) -> Ask:
+        return parse_ask(await self._call("GET", f"/v1/asks/{quote(id, safe='')}"))
+
+    async def wait(self, id: str, *, timeout: float) -> Ask:
+        """The ask once it is settled, or as it is when `timeout` seconds have passed. Takes nothing from the agent."""
+        wait = min(timeout, WAIT)
+        path = f"/v1/asks/{quote(id, safe='')}"
+        return parse_ask(await self._call("GET", path, params={"wait": f"{wait:g}"}, patience=wait + 10))
+
+    async def asks(
+        self,
+        *,
+        state: State | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+        run: str | None = None,
+    ) -> AsyncIterator[Ask]:
+        """Every ask that fits, oldest first."""
+        filters = {"state": state, "agent": agent, "session": session, "run": run}
+        params = {key: value for key, value in filters.items() if value is not None}
+        while True:
+            page = json.loads(await self._call("GET", "/v1/asks", params=params))
+            for told in page["asks"]:
+                yield parse_ask(json.dumps(told))
+            if "next" not in page:
+                return
+            params["after"] = page["next"]
+
+    async def events(
+        self,
+        *,
+        after: int | None = None,
+        session: str | None = None,
+        run: str | None = None,
+        worker: str | None = None,
+    ) -> AsyncIterator[Event]:
+        """What happens from now on, or after a cursor: every event once, in order, across restarts of the desk."""
+        filters = {"session": session, "run": run, "worker": worker}
+        params = {key: value for key, value in filters.items() if value is not None}
+        cursor = None if after is None else str(after)
+        pause = FIRST_PAUSE
+        while True:
+            headers = {} if cursor is None else {"Last-Event-ID": cursor}
+            try:
+                async with self._http.stream(
+                    "GET",
+                    f"{self.url}/v1/events",
+                    params=params,
+                    headers=self._headers(headers),
+                    timeout=httpx2.Timeout(10.0, read=SILENCE, pool=None),
+                ) as response:
+                    if response.status_code != 200:
+                        raise _error(response.status_code, await response.aread())
+                    self._reached, pause = True, FIRST_PAUSE
+                    frames = Frames()
+                    async for chunk in response.aiter_bytes():
+                        for frame in frames.feed(chunk):
+                            cursor = frame.id if frame.id is not None else cursor
+                            if frame.data and cursor is not None:
+                                yield parse_event(frame.data, cursor=int(cursor))
+            except httpx2.TransportError as failure:
+                self._give_up_unless_reached(failure)
+            except (Overloaded, StoreFailed):
+                pass
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def call(self, method: str, path: str, *, body: Any = None) -> Any:
+        """Any other route of the desk, as parsed JSON."""
+        answer = await self._call(method, path, body=body)
+        return json.loads(answer) if answer else None
+
+    # The wire ---------------------------------------------------------------------------------------------
+
+    def _headers(self, extra: Mapping[str, str]) -> dict[str, str]:
+        token = self._token or secret(self._settings, url=self.url)
+        return {**extra, **({"Authorization": f"Bearer {token}"} if token else {})}
+
+    async def _call(
+        self, method: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None, patience: float = 10
+    ) -> bytes:
+        """One call, repeated while a desk we had reached restarts. Everything we send is safe to repeat."""
+        content = None if body is None else json.dumps(body).encode()
+        pause, attempts = FIRST_PAUSE, 0
+        while True:
+            try:
+                response = await self._http.request(
+                    method,
+                    self.url + path,
+                    content=content,
+                    params=params,
+                    headers=self._headers({"Content-Type": "application/json"}),
+                    timeout=httpx2.Timeout(10.0, read=patience, pool=None),
+                )
+                self._reached = True
+                if response.status_code < 400:
+                    return response.content
+                raise _error(response.status_code, response.content)
+            except httpx2.TransportError as failure:
+                self._give_up_unless_reached(failure)
+            except (Overloaded, StoreFailed):
+                attempts += 1
+                if attempts >= PATIENCE:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _give_up_unless_reached(self, failure: Exception) -> None:
+        if not self._reached:
+            raise DeskUnreachable(
+                f"no desk answers at {self.url}; start one with `handraise serve`, or say where it is with --url",
+                url=self.url,
+                cause=str(failure) or type(failure).__name__,
+            ) from None
+
+    async def _report_deliveries(self) -> None:
+        while True:
+            await self._has_deliveries.wait()
+            self._has_deliveries.clear()
+            try:
+                await self._send_deliveries()
+            except HandraiseError as failure:
+                log.warning("deliveries could not be told to the desk: %s", failure)
+
+    async def _send_deliveries(self) -> None:
+        deliveries, self._deliveries = self._deliveries, []
+        await self._call("POST", "/v1/deliveries", body={"deliveries": deliveries})
+
+
+def _error(status: int, body: bytes) -> HandraiseError:
+    """The exception that the desk raised, from what it told."""
+    try:
+        told = json.loads(body)
+        code, message = told.pop("error"), told.pop("message")
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return DeskBroke(f"what answers there is not a handraise desk (status {status})", status=status)
+    match code:
+        case "ask_not_found":
+            return AskNotFound(told.get("id", ""))
+        case "session_not_found":
+            return SessionNotFound(told.get("id", ""))
+        case "ask_withdrawn":
+            return AskWithdrawn(told.get("id", ""), reason=told.get("reason"))
+        case "answer_does_not_fit":
+            return AnswerDoesNotFit(told.get("problems", []))
+        case "ask_does_not_fit":
+            return AskDoesNotFit(message, told.get("problems", []))
+        case "ask_differs":
+            return errors.AskDiffers(told.get("id", ""))
+    kinds = (getattr(errors, name) for name in errors.__all__)
+    kind: type[HandraiseError] = next((kind for kind in kinds if kind.code == code), HandraiseError)
+    return kind(message, **told)
+
+
+class Desk:
+    """Raise a hand from any script, or answer for people.
+
+    async with Desk() as desk:
+        answer = await desk.ask("Which database?", "SQLite", "Postgres")
+    """
+
+    def __init__(self, url: str | None = None, *, token: str | None = None, settings: Settings | None = None) -> None:
+        self._settings = settings or load()
+        self.client = Client(url, token=token, settings=self._settings)
+        self._handlers: list[tuple[bool, Handler]] = []
+        self._tasks = asyncio.TaskGroup()
+        self._serving: asyncio.Task[None] | None = None
+        self._session = f"script:{secrets.token_hex(4)}"
+
+    async def __aenter__(self) -> Self:
+        await self.client.__aenter__()
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._serving is not None:
+            self._serving.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        await self.client.__aexit__(kind, value, trace)
+
+    async def ask(
+        self,
+        question: str | Question | Sequence[Question] | Permission,
+        *options: str | Option,
+        header: str = "",
+        multiple: bool = False,
+        custom: bool = True,
+        id: str | None = None,
+        agent: str = "script",
+        session: str | None = None,
+        timeout: float | None = None,
+        on_timeout: str | None = None,
+        handling: Handling | None = None,
+    ) -> Answer:
+        """Ask people and wait for what they say. Safe to repeat: the same `id` joins, and gets the same answer.
+
+        `timeout` seconds after asking, `on_timeout` decides ("accept-first", "accept-recommended" or "reject").
+        Raises Rejected and Withdrawn, AskDoesNotFit, and DeskUnreachable if no desk was ever reached.
+        """
+        ask = Ask(
+            id=id or f"ask_{secrets.token_hex(12)}",
+            questions=_questions(question, options, header=header, multiple=multiple, custom=custom),
+            permission=question if isinstance(question, Permission) else None,
+            origin=Origin(agent=agent, session=session or self._session, machine=socket.gethostname()),
+        )
+        handling = handling or self._settings.handling
+        if timeout is not None:
+            handling = replace(handling, question_timeout=timeout)
+        if on_timeout is not None:
+            handling = replace(handling, on_timeout=on_timeout)  # type: ignore[arg-type]
+        answer = await self.client.ask(ask, handling=handling)
+        if answer.rejected:
+            raise Rejected(answer)
+        return answer
+
+    def on_question(self, handler: Handler) -> Handler:
+        """Call `handler` with every open ask that has questions, now and from now on; what it returns is the answer.
+
+        A text, a list of texts, a list per question, or an Answer; None leaves it open. Works as a decorator.
+        """
+        return self._on(False, handler)
+
+    def on_permission(self, handler: Handler) -> Handler:
+        """Call `handler` with every open permission; it returns "once", "always", "reject", an Answer, or None."""
+        return self._on(True, handler)
+
+    def _on(self, permissions: bool, handler: Handler) -> Handler:
+        self._handlers.append((permissions, handler))
+        if self._serving is not None:
+            self._serving.cancel()
+        self._serving = self._tasks.create_task(self._serve_handlers())
+        return handler
+
+    async def reply_question(self, id: str, answers: Reply, *, by: str = "", via: str = "sdk") -> Ask:
+        """Answer an ask. Raises AlreadyAnswered, AnswerDoesNotFit, AskWithdrawn, AskNotFound."""
+        ask = await self.client.get(id)
+        answer = _answer(ask, answers)
+        return await self.client.answer(id, replace(answer, by=answer.by or by, via=answer.via or via))
+
+    async def reject_question(self, id: str, *, reason: str | None = None, by: str = "", via: str = "sdk") -> Ask:
+        return await self.client.reject(id, reason=reason, by=by, via=via)
+
+    def watch(
+        self, *, after: int | None = None, session: str | None = None, run: str | None = None
+    ) -> AsyncIterator[Event]:
+        """What happens at the desk, from now on or after a cursor; reconnects by itself and misses nothing."""
+        return self.client.events(after=after, session=session, run=run)
+
+    def asks(self, *, state: State | None = None) -> AsyncIterator[Ask]:
+        return self.client.asks(state=state)
+
+    async def _serve_handlers(self) -> None:
+        """Open asks first, then new ones. An ask seen twice is offered once."""
+        offered: set[str] = set()
+        newest = int((await self.client.call("GET", "/v1/cursor"))["cursor"])
+        async for ask in self.client.asks(state="asked"):
+            offered.add(ask.id)
+            await self._offer(ask)
+        async for event in self.client.events(after=newest):
+            if isinstance(event, Asked) and event.ask.id not in offered:
+                await self._offer(event.ask)
+            offered.discard(event.ask.id)
+
+    async def _offer(self, ask: Ask) -> None:
+        for permissions, handler in self._handlers:
+            if permissions is not (ask.permission is not None):
+                continue
+            try:
+                said = handler(ask)
+                answers = await said if inspect.isawaitable(said) else said
+                if answers is not None:
+                    await self.reply_question(ask.id, answers)
+                    return
+            except HandraiseError as problem:
+                log.warning("the answer of a handler to ask %s was not taken: %s", ask.id, problem.code)
+            except Exception:
+                log.exception("a handler failed on ask %s; it stays open", ask.id)
+
+
+def _questions(
+    question: str | Question | Sequence[Question] | Permission,
+    options: Sequence[str | Option],
+    *,
+    header: str,
+    multiple: bool,
+    custom: bool,
+) -> tuple[Question, ...]:
+    if isinstance(question, Permission):
+        return ()
+    if isinstance(question, Question):
+        return (question,)
+    if not isinstance(question, str):
+        return tuple(question)
+    choices = tuple(option if isinstance(option, Option) else Option(option) for option in options)
+    return (Question(question, choices, header=header, multiple=multiple, custom=custom),)
+
+
+def _answer(ask: Ask, said: Reply) -> Answer:
+    """An Answer from the shapes people return: a text, a list of texts, a list per question."""
+    if isinstance(said, Answer):
+        return said
+    if ask.permission is not None:
+        return Answer(reply=str(said))
+    if isinstance(said, str):
+        return Answer(answers=((said,),))
+    entries = list(said or ())
+    if all(isinstance(entry, str) for entry in entries):
+        return Answer(answers=(tuple(str(entry) for entry in entries),))
+    return Answer(answers=tuple(tuple(entry) for entry in entries))

@@ -1,0 +1,120 @@
+"""Settings from the environment, the user's config file and the project's `handraise.toml`, as frozen records."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from handraise.asks import Handling
+from handraise.errors import SettingsError
+from handraise.wire import parse_handling
+
+__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "Settings", "find_project", "load"]
+
+DEFAULT_PORT = 4263
+DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    home: Path
+    url: str | None = None  # given by the environment; None leaves it to `desk.json` and the default
+    token: str | None = None
+    database: str = ""
+    handling: Handling = field(default_factory=Handling)
+    host: str = "127.0.0.1"
+    allowed_hosts: tuple[str, ...] = ()
+    project: Path | None = None  # the handraise.toml that was read
+
+    @property
+    def token_file(self) -> Path:
+        return self.home / "token"
+
+    @property
+    def desk_file(self) -> Path:
+        return self.home / "desk.json"
+
+    def running_desk(self) -> str | None:
+        """The address that the desk of this home wrote down, whether or not it still lives."""
+        try:
+            told = json.loads(self.desk_file.read_text())
+        except (OSError, ValueError):
+            return None
+        url = told.get("url") if isinstance(told, dict) else None
+        return url if isinstance(url, str) else None
+
+
+def load(environ: Mapping[str, str] | None = None, *, cwd: Path | None = None) -> Settings:
+    """Raises SettingsError that names the file and the setting."""
+    environ = os.environ if environ is None else environ
+    home = Path(environ.get("HANDRAISE_HOME") or platformdirs.user_data_path("handraise")).expanduser()
+    settings = Settings(
+        home=home,
+        url=_address(environ.get("HANDRAISE_URL")),
+        token=environ.get("HANDRAISE_TOKEN") or None,
+        database=environ.get("HANDRAISE_DATABASE") or f"sqlite:///{home / 'desk.db'}",
+    )
+    user = Path(environ.get("XDG_CONFIG_HOME") or platformdirs.user_config_path()) / "handraise" / "config.toml"
+    if user.is_file():
+        settings = _with_file(settings, user)
+    project = find_project(cwd or Path.cwd())
+    if project is not None:
+        settings = replace(_with_file(settings, project), project=project)
+    return settings
+
+
+def find_project(folder: Path) -> Path | None:
+    """The nearest `handraise.toml`, from the folder upwards."""
+    for place in (folder, *folder.parents):
+        file = place / "handraise.toml"
+        if file.is_file():
+            return file
+    return None
+
+
+def _address(url: str | None) -> str | None:
+    if not url:
+        return None
+    if not url.startswith(("http://", "https://")):
+        raise SettingsError(f"HANDRAISE_URL is {url!r}; an address looks like {DEFAULT_URL}")
+    return url.rstrip("/")
+
+
+def _with_file(settings: Settings, file: Path) -> Settings:
+    try:
+        table = tomllib.loads(file.read_text())
+    except (OSError, ValueError) as problem:
+        raise SettingsError(f"{file} cannot be read: {problem}") from None
+    unknown = set(table) - {"policy", "desk", "agents"}
+    if unknown:
+        raise SettingsError(f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [desk] and [agents.…]")
+    desk = _table(table, "desk", file=file, known={"host", "allowed_hosts"})
+    policy = _table(table, "policy", file=file)
+    try:
+        handling = parse_handling(policy, onto=settings.handling)
+    except SettingsError as problem:
+        raise SettingsError(f"{file}: [policy] {problem}") from None
+    hosts = desk.get("allowed_hosts", list(settings.allowed_hosts))
+    host = desk.get("host", settings.host)
+    if not isinstance(host, str) or not isinstance(hosts, list) or not all(isinstance(name, str) for name in hosts):
+        raise SettingsError(f"{file}: [desk] host is a text, allowed_hosts a list of texts")
+    return replace(settings, handling=handling, host=host, allowed_hosts=tuple(hosts))
+
+
+def _table(table: dict[str, Any], name: str, *, file: Path, known: set[str] | None = None) -> dict[str, Any]:
+    found = table.get(name, {})
+    if not isinstance(found, dict):
+        raise SettingsError(f"{file}: {name} is a table; write [{name}]")
+    unknown = set(found) - known if known is not None else set()
+    if unknown:
+        raise SettingsError(
+            f"{file}: [{name}] does not know {sorted(unknown)[0]!r}; it knows {', '.join(sorted(known or ()))}"
+        )
+    return found

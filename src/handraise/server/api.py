@@ -1,0 +1,182 @@
+"""The ordinary routes, on Starlette: sessions, tokens, health, the document that describes the API, signing in."""
+
+from __future__ import annotations
+
+import html
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from handraise.broker import Broker
+from handraise.clock import Clock
+from handraise.errors import HandraiseError
+from handraise.server.gate import cookie_name, require
+from handraise.server.http import RouteNotFound, error_body, read_body, status_of
+from handraise.server.openapi import document
+from handraise.stores import Query
+from handraise.tokens import Tokens
+from handraise.wire import parse
+
+__all__ = ["SignIn", "TokenBody", "json_response", "on_error", "routes"]
+
+SIGN_IN_FOR = 15 * 60 * 1000  # milliseconds a printed link opens the door
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBody:
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    scopes: Annotated[tuple[Literal["ask", "answer", "admin"], ...], Field(min_length=1, max_length=3)]
+
+
+class SignIn:
+    """One-time links. A GET shows a button; only its POST uses the link up, so that a preview cannot burn it."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._codes: dict[str, int] = {}
+
+    def link(self, url: str) -> str:
+        now = self._clock.now()
+        self._codes = {code: until for code, until in self._codes.items() if until > now}
+        code = secrets.token_urlsafe(24)
+        self._codes[code] = now + SIGN_IN_FOR
+        return f"{url}/signin/{code}"
+
+    def use(self, code: str) -> bool:
+        return self._codes.pop(code, 0) > self._clock.now()
+
+
+def json_response(body: Any, *, status: int = 200) -> Response:
+    return Response(
+        to_json(body),
+        status_code=status,
+        media_type="application/json",
+        headers={"cache-control": "no-store", "x-content-type-options": "nosniff"},
+    )
+
+
+async def on_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HandraiseError):
+        error = RouteNotFound("there is no such route; `/openapi.json` lists them")
+    return Response(error_body(error), status_code=status_of(error), media_type="application/json")
+
+
+def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int) -> list[Route]:
+    async def health(request: Request) -> Response:
+        await broker.store.cursor()
+        return json_response({"status": "ok", "version": version("handraise")})
+
+    async def openapi(request: Request) -> Response:
+        return json_response(document())
+
+    async def metrics(request: Request) -> Response:
+        waiting = await broker.store.read("select count(*) from asks where state = 'asked'")
+        lines = (
+            "# TYPE handraise_asks_open gauge",
+            "# HELP handraise_asks_open Asks that wait for an answer.",
+            f"handraise_asks_open {waiting[0][0]}",
+            "# TYPE handraise_listeners gauge",
+            "# HELP handraise_listeners Event streams that are open.",
+            f"handraise_listeners {len(broker.feeds)}",
+            "# EOF",
+            "",
+        )
+        return Response("\n".join(lines), media_type="application/openmetrics-text; version=1.0.0; charset=utf-8")
+
+    async def cursor(request: Request) -> Response:
+        require(request.scope, "answer")
+        return json_response({"cursor": await broker.store.cursor()})
+
+    async def list_sessions(request: Request) -> Response:
+        require(request.scope, "answer")
+        return json_response({"sessions": [record.told() for record in await broker.sessions.newest()]})
+
+    async def show_session(request: Request) -> Response:
+        require(request.scope, "answer")
+        return json_response((await broker.sessions.get(request.path_params["id"])).told())
+
+    async def list_tokens(request: Request) -> Response:
+        require(request.scope, "admin")
+        return json_response({"tokens": [token.told() for token in tokens.all()]})
+
+    async def add_token(request: Request) -> Response:
+        require(request.scope, "admin")
+        body = parse(TokenBody, await read_body(request.scope, request.receive))
+        secret = await tokens.add(body.name, scopes=body.scopes)
+        return json_response({"name": body.name, "scopes": sorted(body.scopes), "token": secret}, status=201)
+
+    async def revoke_token(request: Request) -> Response:
+        require(request.scope, "admin")
+        if not await tokens.revoke(request.path_params["name"]):
+            raise RouteNotFound("there is no token of that name; `handraise token list` shows them")
+        return Response(status_code=204)
+
+    async def sign_in_link(request: Request) -> Response:
+        require(request.scope, "admin")
+        return json_response({"url": sign_in.link(str(request.base_url).rstrip("/"))}, status=201)
+
+    async def sign_in_page(request: Request) -> Response:
+        return _page("Sign in to handraise", '<form method="post"><button>Sign in on this browser</button></form>')
+
+    async def sign_in_done(request: Request) -> Response:
+        if not sign_in.use(request.path_params["code"]):
+            text = "<p>This link was used or has expired. <code>handraise open</code> prints a new one.</p>"
+            return _page("This link no longer works", text, status=410)
+        secret = await tokens.add(f"browser-{secrets.token_hex(4)}", scopes=("admin",))
+        response = RedirectResponse("/", status_code=303, headers=_PAGE_HEADERS)
+        response.set_cookie(cookie_name(port), secret, httponly=True, samesite="strict", max_age=30 * 24 * 3600)
+        return response
+
+    async def front_page(request: Request) -> Response:
+        require(request.scope, "answer")
+        waiting = await broker.store.find(Query(state="asked"), limit=1000)
+        text = (
+            f"<p>{len(waiting)} waiting. Answer them with <code>handraise watch</code>, "
+            "<code>handraise answer</code> or the API.</p>"
+        )
+        return _page("handraise", text)
+
+    return [
+        Route("/healthz", health),
+        Route("/openapi.json", openapi),
+        Route("/metrics", metrics),
+        Route("/v1/cursor", cursor),
+        Route("/v1/sessions", list_sessions),
+        Route("/v1/sessions/{id}", show_session),
+        Route("/v1/tokens", list_tokens),
+        Route("/v1/tokens", add_token, methods=["POST"]),
+        Route("/v1/tokens/{name}", revoke_token, methods=["DELETE"]),
+        Route("/v1/signin", sign_in_link, methods=["POST"]),
+        Route("/signin/{code}", sign_in_page),
+        Route("/signin/{code}", sign_in_done, methods=["POST"]),
+        Route("/", front_page),
+    ]
+
+
+def _page(title: str, body: str, *, status: int = 200) -> Response:
+    title = html.escape(title)
+    return HTMLResponse(
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width"><style>body{font:1.1rem/1.5 system-ui;max-width:34rem;'
+        "margin:4rem auto;padding:0 1rem;color-scheme:light dark}button{font:inherit;padding:.7rem 1.4rem}</style>"
+        f"<h1>{title}</h1>{body}</html>",
+        status_code=status,
+        headers=_PAGE_HEADERS,
+    )

@@ -1,0 +1,230 @@
+"""The hot routes: asks, answers, deliveries. Plain ASGI callables, since they are most of what a desk does."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import Awaitable, Callable
+from urllib.parse import unquote
+
+from pydantic_core import to_json
+from starlette.types import Receive, Scope, Send
+
+from handraise.asks import Answer, Ask, Origin
+from handraise.broker import Broker
+from handraise.errors import AskNotFound, Forbidden, Overloaded
+from handraise.server.gate import require
+from handraise.server.http import Gone, RouteNotFound, WrongMethod, query, read_body, send_json
+from handraise.stores import Query
+from handraise.tokens import Token
+from handraise.wire import (
+    AnswerBody,
+    BadBody,
+    DeliveriesBody,
+    RejectBody,
+    Stored,
+    WithdrawBody,
+    parse,
+    parse_ask_body,
+)
+
+__all__ = ["AskRoutes"]
+
+LONGEST_WAIT = 300.0
+MOST_WAITS = 5_000  # each parked call costs a connection and about 20 kB; more belong on one stream
+PAGE = 100
+MOST_LISTED = 1_000
+
+Action = Callable[[Scope, Receive, Send, str], Awaitable[None]]
+
+
+class AskRoutes:
+    def __init__(self, broker: Broker, *, most_waits: int = MOST_WAITS) -> None:
+        self._broker = broker
+        self._most_waits = most_waits
+        self._waits = 0
+        self._actions: dict[str, Action] = {
+            "answer": self._answer,
+            "reject": self._reject,
+            "keep-waiting": self._keep_waiting,
+            "withdraw": self._withdraw,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Everything under `/v1/asks`. The raw path is split, so that an id may hold any character."""
+        parts = scope["raw_path"].split(b"/")
+        method = scope["method"]
+        match len(parts):
+            case 3:
+                if method == "POST":
+                    await self._ask(scope, receive, send)
+                elif method == "GET":
+                    await self._list(scope, send)
+                else:
+                    raise WrongMethod("use GET to list asks, POST to ask", allow="GET, POST")
+            case 4:
+                if method != "GET":
+                    raise WrongMethod("use GET to read an ask", allow="GET")
+                await self._get(scope, receive, send, unquote(parts[3].decode("ascii")))
+            case 5:
+                action = self._actions.get(parts[4].decode("ascii"))
+                if action is None:
+                    raise RouteNotFound("there is no such route; `/openapi.json` lists them")
+                if method != "POST":
+                    raise WrongMethod("use POST", allow="POST")
+                await action(scope, receive, send, unquote(parts[3].decode("ascii")))
+            case _:
+                raise RouteNotFound("there is no such route; `/openapi.json` lists them")
+
+    async def _ask(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = require(scope, "ask")
+        wait = _wait(scope)
+        body = parse_ask_body(await read_body(scope, receive))
+        ask = Ask(
+            id=token.own_id(body.id or f"ask_{secrets.token_hex(12)}"),
+            questions=body.questions,
+            permission=body.permission,
+            origin=body.origin or Origin(agent="script", session=f"script:{token.name}"),
+            extra=body.extra,
+        )
+        opened = await self._broker.open(
+            ask,
+            handling=body.handling(onto=self._broker.handling),
+            owner=token.owner,
+            worker=body.worker,
+            ordinal=body.ordinal,
+        )
+        stored = opened.stored
+        if wait and stored.state == "asked":
+            stored = await self._wait(stored.id, seconds=wait, receive=receive)
+        await self._tell(send, stored, status=201 if opened.how == "new" else 200)
+        if wait is not None and stored.answer is not None:
+            self._broker.delivered(stored.id)
+
+    async def _wait(self, id: str, *, seconds: float, receive: Receive) -> Stored:
+        """Park the call. Raises Gone when the caller hangs up, so that nothing counts as delivered to it."""
+        if self._waits >= self._most_waits:
+            raise Overloaded(
+                f"{self._most_waits} calls wait here already; wait on one stream instead (`GET /v1/events?worker=`), "
+                "or ask again later under the same id",
+            )
+        waiting = asyncio.current_task()
+        assert waiting is not None
+        hung_up = asyncio.ensure_future(receive())
+        hung_up.add_done_callback(lambda done: None if done.cancelled() else waiting.cancel())
+        self._waits += 1
+        try:
+            return await self._broker.wait(id, timeout=seconds)
+        except asyncio.CancelledError:
+            if hung_up.done() and not hung_up.cancelled():
+                waiting.uncancel()
+                raise Gone from None
+            raise
+        finally:
+            self._waits -= 1
+            hung_up.cancel()
+
+    async def _get(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
+        token: Token = scope["token"]
+        wait = _wait(scope)
+        stored = await self._seen(token, id)
+        if wait and stored.state == "asked":
+            await read_body(scope, receive)
+            stored = await self._wait(stored.id, seconds=wait, receive=receive)
+        await self._tell(send, stored)
+
+    async def _list(self, scope: Scope, send: Send) -> None:
+        require(scope, "answer")
+        asked = query(scope, "state", "agent", "session", "run", "after", "limit")
+        after = _number(asked.pop("after", "0"), name="after")
+        limit = _number(asked.pop("limit", str(PAGE)), name="limit", least=1, most=MOST_LISTED)
+        if asked.get("state") not in (None, "asked", "answered", "rejected", "withdrawn"):
+            raise BadBody("state is one of asked, answered, rejected, withdrawn")
+        page = await self._broker.store.find(Query(**asked), after=after, limit=limit + 1)
+        now = self._broker.clock.now()
+        told = ",".join(stored.text(now) for stored in page[:limit])
+        more = f',"next":"{page[limit - 1].seq}"' if len(page) > limit else ""
+        await send_json(send, f'{{"asks":[{told}]{more}}}'.encode())
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
+        token = require(scope, "answer")
+        body = parse(AnswerBody, await read_body(scope, receive))
+        by, via = _who(token, by=body.by, via=body.via)
+        stored = await self._settle(token, id, body.answer(by=by, via=via))
+        await self._tell(send, stored)
+
+    async def _reject(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
+        token = require(scope, "answer")
+        body = parse(RejectBody, await read_body(scope, receive))
+        by, via = _who(token, by=body.by, via=body.via)
+        stored = await self._settle(token, id, Answer(rejected=True, reason=body.reason, by=by, via=via))
+        await self._tell(send, stored)
+
+    async def _settle(self, token: Token, id: str, answer: Answer) -> Stored:
+        if not token.owner:
+            return await self._broker.settle(id, answer)
+        return await self._broker.settle((await self._seen(token, id)).id, answer)
+
+    async def _keep_waiting(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
+        token = require(scope, "answer")
+        await read_body(scope, receive)
+        stored = await self._seen(token, id)
+        await self._tell(send, await self._broker.extend(stored.id))
+
+    async def _withdraw(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
+        token = require(scope, "ask")
+        body = parse(WithdrawBody, await read_body(scope, receive))
+        await self._tell(send, await self._broker.take_back(token.own_id(id), reason=body.reason))
+
+    async def deliveries(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /v1/deliveries`: agents took answers, or could not."""
+        if scope["method"] != "POST":
+            raise WrongMethod("use POST", allow="POST")
+        token = require(scope, "ask")
+        body = parse(DeliveriesBody, await read_body(scope, receive))
+        reported = await self._broker.report([(token.own_id(entry.id), entry.error) for entry in body.deliveries])
+        unknown = [entry.id for entry, stored in zip(body.deliveries, reported, strict=True) if stored is None]
+        await send_json(send, to_json({"reported": len(reported) - len(unknown), "unknown": unknown}))
+
+    async def _seen(self, token: Token, id: str) -> Stored:
+        """The ask that this caller means by an id, if it may see it. An ask of its own comes first."""
+        store = self._broker.store
+        if token.owner and token.may("ask"):
+            own = await store.get(token.own_id(id)) or await store.newest(token.own_id(id))
+            if own is not None:
+                return own
+        if not token.may("answer"):
+            if not token.may("ask"):
+                raise Forbidden(f"the token {token.name!r} may see no asks", token=token.name)
+            raise AskNotFound(id)
+        return await self._broker.stored(id)
+
+    async def _tell(self, send: Send, stored: Stored, *, status: int = 200) -> None:
+        await send_json(send, stored.text(self._broker.clock.now()).encode(), status=status)
+
+
+def _wait(scope: Scope) -> float | None:
+    asked = query(scope, "wait").get("wait")
+    if asked is None:
+        return None
+    try:
+        seconds = float(asked)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= LONGEST_WAIT:  # NaN fits nowhere
+        raise BadBody(f"wait is a number of seconds from 0 to {LONGEST_WAIT:g}")
+    return seconds
+
+
+def _number(text: str, *, name: str, least: int = 0, most: int = 2**62) -> int:
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not least <= number <= most:
+        raise BadBody(f"{name} is a whole number from {least}" + ("" if most == 2**62 else f" to {most}"))
+    return number
+
+
+def _who(token: Token, *, by: str | None, via: str | None) -> tuple[str, str]:
+    """Only an admin's programs may say in whose name they answer; nobody may pass for policy or the agent."""
+    claimed = by if by and token.may("admin") and not by.startswith("policy:") and by != "agent" else None
+    return claimed or token.name, via if via and via != "policy" else "http"

@@ -1,0 +1,112 @@
+"""Who may do what: tokens, kept as hashes, with a scope each and revocable at any time."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from handraise.clock import Clock
+from handraise.errors import SettingsError
+from handraise.stores import Database
+from handraise.wire import time_text
+
+__all__ = ["ADMIN", "SCOPES", "Token", "Tokens"]
+
+SCOPES = ("ask", "answer", "admin")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A caller. `admin` may do everything; the others only what their scopes say."""
+
+    name: str
+    scopes: frozenset[str]
+    created_at: int = 0
+
+    def may(self, scope: str) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+    @property
+    def owner(self) -> str:
+        """What its asks are kept apart by. The desk's own have none."""
+        return "" if "admin" in self.scopes else self.name
+
+    def own_id(self, id: str) -> str:
+        """The id under which an ask of this token is kept, so that ids of different tokens cannot collide."""
+        prefix = f"{self.owner}:"
+        return id if not self.owner or id.startswith(prefix) else prefix + id
+
+    def told(self) -> dict[str, Any]:
+        return {"name": self.name, "scopes": sorted(self.scopes), "created_at": time_text(self.created_at)}
+
+
+ADMIN = Token(name="admin", scopes=frozenset({"admin"}))
+
+
+class Tokens:
+    """All of them, in memory by hash: a look-up on every request must cost nothing."""
+
+    def __init__(self, database: Database, *, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._by_hash: dict[str, Token] = {}
+        self._by_secret: dict[bytes, Token] = {}
+
+    async def load(self) -> None:
+        rows = await self._database.read("select name, hash, scopes, created_at from tokens")
+        self._by_hash = {
+            hash: Token(name=name, scopes=frozenset(scopes.split()), created_at=created_at)
+            for name, hash, scopes, created_at in rows
+        }
+        self._by_secret.clear()
+
+    def find(self, secret: bytes) -> Token | None:
+        token = self._by_secret.get(secret)
+        if token is None:
+            token = self._by_hash.get(_hash(secret))
+            if token is not None:
+                self._by_secret[secret] = token
+        return token
+
+    def all(self) -> list[Token]:
+        return sorted(self._by_hash.values(), key=lambda token: token.name)
+
+    async def add(self, name: str, *, scopes: Iterable[str], secret: str | None = None, replace: bool = False) -> str:
+        """Make a token and return its secret, which is kept nowhere. Raises SettingsError."""
+        wanted = frozenset(scopes)
+        if not _NAME.fullmatch(name):
+            raise SettingsError("a token's name has 1 to 63 letters, digits, dots, dashes or underscores")
+        if not wanted or not wanted <= set(SCOPES):
+            raise SettingsError(f"a token's scopes are among {', '.join(SCOPES)}; got {', '.join(wanted) or 'none'}")
+        if not replace and any(token.name == name for token in self._by_hash.values()):
+            raise SettingsError(f"there is a token {name!r} already; revoke it first, or choose another name")
+        secret = secret or f"hr_{secrets.token_urlsafe(32)}"
+        await self._database.write(
+            "insert into tokens (name, hash, scopes, created_at) values (?, ?, ?, ?) on conflict (name) do update "
+            "set hash = excluded.hash, scopes = excluded.scopes, created_at = excluded.created_at",
+            name,
+            _hash(secret.encode()),
+            " ".join(sorted(wanted)),
+            self._clock.now(),
+        )
+        await self.load()
+        return secret
+
+    async def revoke(self, name: str) -> bool:
+        """From now on it is refused. False if there was none."""
+        gone = await self._database.write("delete from tokens where name = ? returning name", name)
+        await self.load()
+        return bool(gone)
+
+    def accept(self, secret: str) -> None:
+        """Let a secret in as admin for as long as this process lives, as HANDRAISE_TOKEN asks for."""
+        self._by_secret[secret.encode()] = ADMIN
+
+
+def _hash(secret: bytes) -> str:
+    return hashlib.sha256(secret).hexdigest()
