@@ -249,15 +249,18 @@ class Handling:
     on_timeout: OnTimeout = "accept-first"
 
 
-def bound(ask: Ask) -> None:
-    """Refuse what no surface could show or no store should hold. Raises AskDoesNotFit with every problem."""
-    problems = [{"at": at, "problem": problem} for at, problem in _beyond_limits(ask)]
+def bound(ask: Ask, *, size: int | None = None) -> None:
+    """Refuse what no surface could show or no store should hold. Raises AskDoesNotFit with every problem.
+
+    `size` is how long the whole ask is as text, where that is known: in a short one no text can be too long.
+    """
+    problems = [{"at": at, "problem": problem} for at, problem in _beyond_limits(ask, size=size)]
     if problems:
         first = problems[0]
         raise AskDoesNotFit(f"{first['at']}: {first['problem']}", problems)
 
 
-def _beyond_limits(ask: Ask) -> Iterator[tuple[str, str]]:
+def _beyond_limits(ask: Ask, *, size: int | None) -> Iterator[tuple[str, str]]:
     origin, permission = ask.origin, ask.permission
     names = [("id", ask.id), ("origin.agent", origin.agent), ("origin.session", origin.session)]
     names += [(f"origin.{key}", value) for key in ("run", "step", "parent") if (value := getattr(origin, key))]
@@ -269,7 +272,7 @@ def _beyond_limits(ask: Ask) -> Iterator[tuple[str, str]]:
     if len(ask.questions) > MOST_QUESTIONS:
         yield "questions", f"at most {MOST_QUESTIONS} questions fit in an ask; got {len(ask.questions)}"
         return
-    for at, text in _texts(ask):
+    for at, text in _texts(ask) if size is None or size > LONGEST_TEXT else ():
         if len(text) > LONGEST_TEXT:
             yield at, f"at most {LONGEST_TEXT} characters fit in a text; got {len(text)}"
     for index, question in enumerate(ask.questions):

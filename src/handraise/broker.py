@@ -45,7 +45,6 @@ from handraise.wire import (
     StoredEvent,
     answer_text,
     content_text,
-    to_time,
 )
 
 __all__ = ["Broker"]
@@ -66,6 +65,7 @@ class Broker:
         self.feeds = Feeds(store, self.clock)
         self.sessions = Sessions(store)
         self.handling = handling or Handling()
+        self._opening: dict[str, tuple[str, Ask]] = {}
         self._remembered: dict[str, Ask] = {}
         self._waiters: dict[str, list[asyncio.Future[Stored]]] = {}
         self._deadlines: list[tuple[int, str]] = []
@@ -111,8 +111,6 @@ class Broker:
         while that is open or its answer was not taken, so that an old answer never grants a new command.
         Raises AskDoesNotFit, and AskDiffers where the id stands for something else.
         """
-        bound(ask)
-        await self.sessions.mention(ask.origin, at=self.clock.now())
         if not ordinal:
             return await self._open(ask, base=None, handling=handling, owner=owner, worker=worker)
         newest = await self.store.newest(ask.id)
@@ -128,16 +126,23 @@ class Broker:
     async def _open(
         self, ask: Ask, *, base: str | None, handling: Handling | None, owner: str, worker: str | None
     ) -> Opened:
-        opened = await self.store.open(self._decided(ask, base=base, handling=handling, owner=owner, worker=worker))
+        row = self._decided(ask, base=base, handling=handling, owner=owner, worker=worker)
+        await self.sessions.mention(ask.origin, at=row.asked_at)
+        self._opening[ask.id] = row.content, ask
+        try:
+            opened = await self.store.open(row)
+        finally:
+            self._opening.pop(ask.id, None)
         if opened.how == "differs":
             raise AskDiffers(ask.id)
-        self._remember(ask)
         return opened
 
     def _decided(
         self, ask: Ask, *, base: str | None, handling: Handling | None, owner: str, worker: str | None
     ) -> NewAsk:
         """The row of a new ask with policy's verdict in it. Nobody evaluates policy again for it."""
+        content = content_text(ask)
+        bound(ask, size=len(content))
         try:
             verdict = policy_for(handling or self.handling)(ask)
         except SettingsError as unusable:
@@ -151,7 +156,7 @@ class Broker:
             session=ask.origin.session,
             run=ask.origin.run,
             agent=ask.origin.agent,
-            content=content_text(ask),
+            content=content,
             state="asked",
             asked_at=now,
             timeout=None,
@@ -166,7 +171,7 @@ class Broker:
             timeout = round(verdict.timeout * 1000)
             return row._replace(timeout=timeout, deadline=now + timeout, fallback=answer_text(verdict.then))
         state, told = _closing(verdict)
-        return row._replace(state=state, answer=answer_text(replace(verdict, at=to_time(now))), events=("asked", told))
+        return row._replace(state=state, answer=answer_text(verdict, at=now), events=("asked", told))
 
     async def ask(
         self,
@@ -274,7 +279,7 @@ class Broker:
         state, told = _closing(fitted)
         change = Change(
             states=("asked",),
-            set={"state": state, "answer": answer_text(replace(fitted, at=to_time(now)))},
+            set={"state": state, "answer": answer_text(fitted, at=now)},
             event=told,
             at=now,
         )
@@ -374,6 +379,10 @@ class Broker:
         earliest = self._deadlines[0] if self._deadlines else None
         for told in events:
             stored = told.ask
+            if told.type == "asked" and stored.id in self._opening:
+                content, ask = self._opening[stored.id]
+                if content == stored.content:
+                    self._remember(ask)
             if stored.state in SETTLED:
                 for settled in self._waiters.pop(stored.id, ()):
                     if not settled.done():
@@ -418,7 +427,7 @@ class Broker:
         fallback = stored._replace(answer=stored.fallback).settled()
         assert fallback is not None
         state, told = _closing(fallback)
-        answer = answer_text(replace(fallback, at=to_time(now)))
+        answer = answer_text(fallback, at=now)
         # A deadline that was moved meanwhile is not due, and its own entry is in the heap.
         await self.store.change(
             id, Change(states=("asked",), set={"state": state, "answer": answer}, event=told, at=now, due=now)

@@ -170,7 +170,10 @@ def ask_fields(ask: Ask) -> dict[str, Any]:
     return fields
 
 
-def answer_text(answer: Answer) -> str:
+def answer_text(answer: Answer, *, at: int | None = None) -> str:
+    """The answer as JSON, given at `at` where it does not say so itself."""
+    if at is None and answer.at is not None:
+        at = to_milliseconds(answer.at)
     told: dict[str, Any] = {
         "answers": answer.answers,
         "reply": answer.reply,
@@ -179,7 +182,7 @@ def answer_text(answer: Answer) -> str:
         "notes": answer.notes,
         "by": answer.by,
         "via": answer.via,
-        "at": None if answer.at is None else time_text(to_milliseconds(answer.at)),
+        "at": None if at is None else time_text(at),
     }
     for key in ("input", "scope", "patterns", "why"):
         value = getattr(answer, key)
