@@ -1,0 +1,92 @@
+"""The line-mode terminal: the channel, and the pure parts with which other commands show an ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from handraise.channels import Inbox
+from handraise.channels.terminal.drawing import draw, outcome_line, record_line, summary_line, wants_colour
+from handraise.channels.terminal.keyboard import Keyboard
+from handraise.channels.terminal.reading import (
+    Choice,
+    Decline,
+    Help,
+    Problem,
+    Reply,
+    Skip,
+    Wait,
+    parse,
+    parse_permission,
+    parse_scope,
+    prompt_for,
+)
+from handraise.channels.terminal.sitting import Sitting
+
+if TYPE_CHECKING:
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.output import Output
+
+__all__ = [
+    "Choice",
+    "Decline",
+    "Help",
+    "Problem",
+    "Reply",
+    "Skip",
+    "Terminal",
+    "Wait",
+    "draw",
+    "outcome_line",
+    "parse",
+    "parse_permission",
+    "parse_scope",
+    "plugin",
+    "prompt_for",
+    "record_line",
+    "summary_line",
+    "wants_colour",
+]
+
+
+class Terminal:
+    """Shows asks one at a time, first come first served, and brings back what the person types.
+
+    Without `interactive` it never prompts and only prints a line for whatever happens. `run` ends when the person
+    quits or the desk closes; what was not answered stays open on the desk.
+    """
+
+    def __init__(
+        self,
+        *,
+        by: str,
+        quiet: bool = False,
+        interactive: bool = True,
+        colour: bool | None = None,
+        input: Input | None = None,
+        output: Output | None = None,
+        out: Callable[[str], None] = print,
+    ) -> None:
+        """`quiet` rings no bell. `input` and `output` are prompt_toolkit's; `out` prints all but the prompt itself."""
+        self._by = by
+        self._quiet = quiet
+        self._interactive = interactive
+        self._colour = wants_colour() if colour is None else colour
+        self._input, self._output = input, output
+        self._out = out
+
+    async def run(self, inbox: Inbox) -> None:
+        keyboard = Keyboard(self._input, self._output) if self._interactive else None
+        sitting = Sitting(inbox, keyboard, by=self._by, rings=not self._quiet, colour=self._colour, out=self._out)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(sitting.follow(tasks))
+                if keyboard is not None:
+                    await sitting.serve(keyboard)
+                    following.cancel()
+        except ExceptionGroup as failed:  # whoever called wants the error, not the shape of our tasks
+            raise failed.exceptions[0] from None
+
+
+plugin = Terminal

@@ -1,0 +1,197 @@
+"""One run of the terminal: keeps up with the desk, and gives one ask after the other its turn at the prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+from handraise.asks import Ask
+from handraise.channels import Inbox
+from handraise.channels.terminal.drawing import lost_line, on_our_clock, record_line, undelivered_line
+from handraise.channels.terminal.keyboard import Keyboard, Left
+from handraise.channels.terminal.turn import GONE, Over, Turn
+from handraise.errors import HandraiseError
+from handraise.events import Asked, DeadlineMoved, Delivered, Event
+from handraise.inert import inert
+
+__all__ = ["Sitting"]
+
+TWICE = 2.0  # seconds in which a second Ctrl+C quits
+HANDS_OFF = 0.7  # seconds in which keys do nothing after a prompt closed by itself: they were meant for that one
+
+
+class Sitting:
+    """Without a keyboard it prints a line for whatever happens, and that is all."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        keyboard: Keyboard | None,
+        *,
+        by: str,
+        rings: bool,
+        colour: bool,
+        out: Callable[[str], None],
+    ) -> None:
+        self._inbox = inbox
+        self._keyboard = keyboard
+        self._by = by
+        self._rings = rings
+        self._colour = colour
+        self._out = out
+        self._open: dict[str, Ask] = {}  # in the order in which they came
+        self._left: set[str] = set()  # those of them the person did not want to answer now
+        self._left_at = -math.inf
+        self._turn: Turn | None = None
+        self._held: list[str] = []  # lines that would have torn the card of the turn
+        self._news = asyncio.Event()
+        self._desk_closed = False
+
+    # What the desk tells ----------------------------------------------------------------------------------
+
+    async def follow(self, tasks: asyncio.TaskGroup) -> None:
+        """Keep up with the desk until it closes."""
+        events = self._inbox.events()
+        first = tasks.create_task(_next(events))
+        try:
+            await asyncio.sleep(0)  # following begins before the list is read, so that nothing falls between them
+            self._greet([ask async for ask in self._inbox.asks(state="asked")])
+            event = await first
+            while event is not None:
+                self._tell(event)
+                event = await _next(events)
+        finally:
+            first.cancel()
+        self._desk_closed = True
+        self._news.set()
+        if self._turn is not None:
+            self._turn.end()
+
+    def _greet(self, listed: list[Ask]) -> None:
+        if self._keyboard is None:
+            self._note(*(record_line(ask, colour=self._colour) for ask in listed))
+        elif listed:
+            self._note(f"{len(listed)} waiting. `:?` at a prompt explains it.")
+        else:
+            self._note("Nothing is waiting for you. Ctrl+C quits.")
+        for ask in listed:
+            self._opened(ask)
+
+    def _tell(self, event: Event) -> None:
+        ask = event.ask
+        match event:
+            case _ if ask.state != "asked" and ask.id in self._open:  # also by an event we do not know
+                self._closed(ask)
+            case Asked() if ask.id not in self._open:
+                self._opened(ask)
+                self._note(record_line(ask, colour=self._colour))
+                if self._keyboard is not None and self._rings:
+                    self._keyboard.bell()
+            case DeadlineMoved() if ask.id in self._open:
+                self._open[ask.id] = on_our_clock(ask)
+                if self._turn is not None and self._turn.ask.id == ask.id:
+                    self._turn.change(self._open[ask.id])
+            case Delivered() if ask.delivery_error is not None:
+                self._note(undelivered_line(ask, colour=self._colour))
+
+    def _opened(self, ask: Ask) -> None:
+        self._open[ask.id] = on_our_clock(ask)
+        self._news.set()
+        self._count()
+
+    def _closed(self, ask: Ask) -> None:
+        del self._open[ask.id]
+        self._left.discard(ask.id)
+        self._count()
+        if self._turn is not None and self._turn.ask.id == ask.id:
+            self._turn.change(ask)
+        else:
+            self._note(record_line(ask, colour=self._colour))
+
+    def _count(self) -> None:
+        if self._keyboard is not None and self._turn is not None:
+            self._keyboard.tell_waiting(sum(id not in self._left and id != self._turn.ask.id for id in self._open))
+
+    def _note(self, *lines: str) -> None:
+        """Print it now, or after the turn that somebody has."""
+        self._held += lines
+        if self._held and self._turn is None:
+            self._print(*self._held)
+            self._held.clear()
+
+    def _print(self, *lines: str) -> None:
+        self._out("\n".join(lines))
+
+    # What the person does ---------------------------------------------------------------------------------
+
+    async def serve(self, keyboard: Keyboard) -> None:
+        """Give one ask after the other its turn, until the person quits or the desk closes."""
+        with suppress(EOFError):
+            while not self._desk_closed:
+                self._news.clear()
+                ask = self._next_ask()
+                if ask is None:
+                    await keyboard.idle(self._news)
+                else:
+                    await self._give_turn(ask, keyboard)
+        if self._desk_closed:
+            self._print("The desk has closed.")
+        elif self._open:
+            self._print(f"{len(self._open)} still waiting on the desk.")
+
+    def _next_ask(self) -> Ask | None:
+        return next((ask for id, ask in self._open.items() if id not in self._left), None)
+
+    async def _give_turn(self, ask: Ask, keyboard: Keyboard) -> None:
+        keyboard.discard()
+        turn = self._turn = Turn(
+            ask, inbox=self._inbox, keyboard=keyboard, by=self._by, colour=self._colour, out=self._out
+        )
+        self._count()
+        try:
+            ended = await turn.take()
+        except Over:
+            self._lost(turn)
+            if not self._desk_closed:
+                await keyboard.idle(asyncio.Event(), at_most=HANDS_OFF)
+        except GONE as gone:
+            await self._beaten(turn, gone)
+        except Left:
+            self._leave(turn)
+        else:
+            self._print(turn.card.bar(), record_line(ended, colour=self._colour))
+            self._open.pop(ask.id, None)
+        finally:
+            self._turn = None
+            self._note()
+
+    def _lost(self, turn: Turn) -> None:
+        """Somebody was faster, or nobody waits any more. What was typed is printed, so that it is not lost."""
+        if turn.ask.state != "asked":
+            self._print(lost_line(turn.ask))
+        draft = [text for text in turn.typed if text.strip()]
+        if draft:
+            self._print("Your draft was not sent:", *map(inert, draft))
+        self._print(turn.card.bar())
+
+    async def _beaten(self, turn: Turn, gone: HandraiseError) -> None:
+        """The desk did not take the answer; it says best what happened instead."""
+        self._open.pop(turn.ask.id, None)
+        try:
+            turn.ask = await self._inbox.get(turn.ask.id)
+        except HandraiseError:
+            self._print(inert(str(gone), keep=""))
+        self._lost(turn)
+
+    def _leave(self, turn: Turn) -> None:
+        before, self._left_at = self._left_at, asyncio.get_running_loop().time()
+        if self._left_at - before < TWICE:
+            raise EOFError
+        self._left.add(turn.ask.id)
+        self._print("Left unanswered; it stays open on the desk. Ctrl+C again quits.", turn.card.bar())
+
+
+async def _next(events: AsyncIterator[Event]) -> Event | None:
+    return await anext(events, None)
