@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -19,9 +20,10 @@ import uvicorn
 from handraise.broker import Broker
 from handraise.clock import SystemClock
 from handraise.config import Settings
-from handraise.errors import SettingsError
+from handraise.errors import SettingsError, StoreError
 from handraise.server import create_app
 from handraise.server.api import SignIn
+from handraise.server.protocol import JoiningProtocol
 from handraise.stores import Store
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.tokens import Tokens
@@ -55,7 +57,10 @@ async def open_store(database: str) -> Store:
             return await SqliteStore.open_file(MEMORY)
         file = Path("/") / path
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return await SqliteStore.open_file(file)
+        try:
+            return await SqliteStore.open_file(file)
+        except sqlite3.DatabaseError as broken:
+            raise StoreError(f"{file} cannot be used: {broken}; restore it from a backup, or move it away") from None
     raise SettingsError(
         f"HANDRAISE_DATABASE is {database!r}; this version keeps its data in SQLite: sqlite:///path/to/desk.db"
     )
@@ -137,20 +142,22 @@ async def run_desk(settings: Settings, *, listener: socket.socket) -> AsyncItera
             allowed_hosts=(*settings.allowed_hosts, shown),
         )
         server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker))
-        async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(server.serve(sockets=[listener]))
-            beating = tasks.create_task(_beat(broker))
+        # Left by hand, so that what the body raises comes out as it is rather than in a group.
+        tasks = await asyncio.TaskGroup().__aenter__()
+        serving = tasks.create_task(server.serve(sockets=[listener]))
+        beating = tasks.create_task(_beat(broker))
+        desk = json.dumps({"url": url, "pid": os.getpid()})
+        try:
             await server.ready.wait()
-            desk = json.dumps({"url": url, "pid": os.getpid()})
             _write_private(settings.desk_file, desk + "\n")
             _collect_less()
-            try:
-                yield Running(url=url, sign_in_url=sign_in.link(url), broker=broker, serving=serving)
-            finally:
-                server.stop()
-                await asyncio.wait([serving])
-                beating.cancel()
-                _remove_own(settings.desk_file, desk)
+            yield Running(url=url, sign_in_url=sign_in.link(url), broker=broker, serving=serving)
+        finally:
+            server.stop()
+            await asyncio.wait([serving])
+            beating.cancel()
+            _remove_own(settings.desk_file, desk)
+            await tasks.__aexit__(None, None, None)
 
 
 def _let_go(broker: Broker) -> None:
@@ -180,7 +187,7 @@ def _collect_less() -> None:
 def _uvicorn_config(app: object) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http="httptools",
+        http=JoiningProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -39,6 +39,7 @@ MOST_QUESTIONS = 50
 MOST_OPTIONS = 500
 LONGEST_TEXT = 20_000
 LONGEST_NAME = 500  # ids, and the names of agents, sessions, runs, tools
+MOST_LEVELS = 100  # of what an agent nests in free form; JSON parsers give up at 200, and what we tell wraps it in more
 
 RECOMMENDED = "(recommended)"  # the suffix by which OpenCode and Claude Code mark an option
 
@@ -107,12 +108,13 @@ class Question:
 def _unique(options: Sequence[Option]) -> Iterator[Option]:
     taken = {option.value for option in options}
     seen: set[str] = set()
+    ordinals: dict[str, int] = {}
     for option in options:
-        value, ordinal = option.value, 1
+        value = option.value
         while value in seen:
-            ordinal += 1
-            candidate = f"{option.value}#{ordinal}"
-            value = candidate if candidate not in taken else value
+            ordinals[option.value] = ordinal = ordinals.get(option.value, 1) + 1
+            value = f"{option.value}#{ordinal}"
+            value = option.value if value in taken else value
         seen.add(value)
         yield option if value == option.value else replace(option, value=value)
 
@@ -267,6 +269,8 @@ def _beyond_limits(ask: Ask, *, size: int | None) -> Iterator[tuple[str, str]]:
     for at, name in names:
         if not name or len(name) > LONGEST_NAME or not name.isprintable():
             yield at, f"1 to {LONGEST_NAME} printable characters expected"
+    if ask.id in (".", ".."):
+        yield "id", "an address cannot hold this id: the dots would be taken for a folder"
     if (permission is None) == (not ask.questions):
         yield "questions", "an ask has either `questions`, at least one, or a `permission`"
     if len(ask.questions) > MOST_QUESTIONS:
@@ -275,6 +279,9 @@ def _beyond_limits(ask: Ask, *, size: int | None) -> Iterator[tuple[str, str]]:
     for at, text in _texts(ask) if size is None or size > LONGEST_TEXT else ():
         if len(text) > LONGEST_TEXT:
             yield at, f"at most {LONGEST_TEXT} characters fit in a text; got {len(text)}"
+    for at, free in _free_forms(ask):
+        if (problem := _free_form_problem(free)) is not None:
+            yield at, problem
     for index, question in enumerate(ask.questions):
         at = f"questions.{index}"
         if not question.question:
@@ -313,6 +320,46 @@ def _texts(ask: Ask) -> Iterator[tuple[str, str]]:
             yield f"permission.{key}", getattr(ask.permission, key) or ""
 
 
+def _free_forms(ask: Ask) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Everything whose form is up to the agent."""
+    if ask.extra:
+        yield "extra", ask.extra
+    if ask.origin.extra:
+        yield "origin.extra", ask.origin.extra
+    for index, question in enumerate(ask.questions):
+        if question.extra:
+            yield f"questions.{index}.extra", question.extra
+        for number, option in enumerate(question.options):
+            if option.extra:
+                yield f"questions.{index}.options.{number}.extra", option.extra
+    if ask.permission is not None:
+        if ask.permission.input:
+            yield "permission.input", ask.permission.input
+        if ask.permission.extra:
+            yield "permission.extra", ask.permission.extra
+        for number, scope in enumerate(ask.permission.scopes):
+            if scope.extra:
+                yield f"permission.scopes.{number}.extra", scope.extra
+
+
+def _free_form_problem(value: Any) -> str | None:
+    """Why this could not be told again as JSON that everybody reads."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        deeper: list[Any] = []
+        for entry in level:
+            if isinstance(entry, Mapping):
+                deeper += entry.values()
+            elif isinstance(entry, list | tuple):
+                deeper += entry
+            elif isinstance(entry, float) and not math.isfinite(entry):
+                return "JSON knows no NaN and no infinity"
+        if not deeper:
+            return None
+        level = deeper
+    return f"nested deeper than {MOST_LEVELS} levels"
+
+
 def fit(ask: Ask, answer: Answer) -> Answer:
     """The answer in the form that is stored: labels turned into values. Raises AnswerDoesNotFit with every problem."""
     if answer.rejected or answer.reply == "reject":
@@ -340,6 +387,8 @@ def _fit_reply(permission: Permission, answer: Answer) -> Answer:
         raise refuse(f"{answer.reply!r} is not a reply this agent takes; it takes: {replies}")
     if answer.input is not None and not permission.editable:
         raise refuse("this agent does not take an edited input")
+    if answer.input is not None and (problem := _free_form_problem(answer.input)) is not None:
+        raise refuse(f"input: {problem}")
     if answer.reply != "always" and (answer.scope is not None or answer.patterns is not None):
         raise refuse("`scope` and `patterns` go with the reply `always` only")
     scopes = {scope.id: scope for scope in permission.scopes}
@@ -375,12 +424,14 @@ def _fit_answers(questions: Sequence[Question], answer: Answer) -> Answer:
         problems.append({"question": 0, "problem": "nothing is answered; choose something, or reject"})
     if problems:
         raise AnswerDoesNotFit(problems)
-    return replace(answer, answers=tuple(fitted))
+    return answer if answer.answers == tuple(fitted) else replace(answer, answers=tuple(fitted))
 
 
 def _fit_entries(question: Question, entries: Sequence[str]) -> tuple[tuple[str, ...], str | None]:
     if len(entries) > 1 and not question.multiple:
         return (), f"one value only; got {len(entries)}"
+    if len(entries) > MOST_OPTIONS:
+        return (), f"at most {MOST_OPTIONS} values fit; got {len(entries)}"
     values: list[str] = []
     for entry in entries:
         choice = question.value_of(entry)
@@ -405,6 +456,8 @@ def _own_text_problem(question: Question, text: str) -> str | None:
 
 
 def _is_number(text: str) -> bool:
+    if not text.isascii() or "_" in text:  # numbers to Python, but hardly to the agent
+        return False
     try:
         return math.isfinite(float(text))
     except ValueError:

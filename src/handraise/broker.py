@@ -15,8 +15,9 @@ import asyncio
 import heapq
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -67,9 +68,10 @@ class Broker:
         self.handling = handling or Handling()
         self._opening: dict[str, tuple[str, Ask]] = {}
         self._remembered: dict[str, Ask] = {}
-        self._waiters: dict[str, list[asyncio.Future[Stored]]] = {}
+        self._waiters: dict[str, list[asyncio.Future[Stored | None]]] = {}
         self._deadlines: list[tuple[int, str]] = []
         self._deliveries: list[tuple[str, str | None]] = []
+        self._flushing = asyncio.Lock()
         self._chores = asyncio.Event()
         self._cancel_timer: Callable[[], None] = lambda: None
         self._closing = False
@@ -78,7 +80,8 @@ class Broker:
     async def __aenter__(self) -> Self:
         self._stack.callback(self.store.tail(self._told))
         self._stack.callback(self.feeds.close)
-        self._deadlines = await self.store.deadlines()
+        self._stack.push_async_callback(self._flush_deliveries)
+        self._deadlines += await self.store.deadlines()  # beside those told while it was read
         heapq.heapify(self._deadlines)
         tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         chores = tasks.create_task(self._do_chores())
@@ -91,7 +94,6 @@ class Broker:
     ) -> None:
         self.cancel_waits()
         self._cancel_timer()
-        await self._flush_deliveries()
         await self._stack.aclose()
 
     # Asking -----------------------------------------------------------------------------------------------
@@ -104,38 +106,60 @@ class Broker:
         owner: str = "",
         worker: str | None = None,
         ordinal: bool = False,
+        wait: float | None = None,
     ) -> Opened:
         """Raise a hand, or join the one raised before under the same id. Policy may have answered when this returns.
+
+        With `wait` it returns once the ask is settled, or as it is after that many seconds or when the desk closes.
 
         `ordinal` is for ids that may repeat by accident: the desk adds a number to it, and joins the newest one only
         while that is open or its answer was not taken, so that an old answer never grants a new command.
         Raises AskDoesNotFit, and AskDiffers where the id stands for something else.
         """
         if not ordinal:
-            return await self._open(ask, base=None, handling=handling, owner=owner, worker=worker)
+            return await self._open(ask, base=None, handling=handling, owner=owner, worker=worker, wait=wait)
+        await self._flush_deliveries()  # what the agent has taken is over, also if that is not written yet
         newest = await self.store.newest(ask.id)
         number = 1 if newest is None else int(newest.id.rpartition("#")[2])
         while True:
-            numbered = replace(ask, id=f"{ask.id}#{number}")
             if newest is None or not _is_over(newest):
-                opened = await self._open(numbered, base=ask.id, handling=handling, owner=owner, worker=worker)
+                numbered = replace(ask, id=f"{ask.id}#{number}")
+                opened = await self._open(
+                    numbered, base=ask.id, handling=handling, owner=owner, worker=worker, wait=None
+                )
                 if opened.how == "new" or not _is_over(opened.stored):
-                    return opened
+                    break
             newest, number = None, number + 1
+        if wait is None or opened.stored.state in SETTLED:
+            return opened
+        return opened._replace(stored=await self.wait(opened.stored.id, timeout=wait))
 
     async def _open(
-        self, ask: Ask, *, base: str | None, handling: Handling | None, owner: str, worker: str | None
+        self,
+        ask: Ask,
+        *,
+        base: str | None,
+        handling: Handling | None,
+        owner: str,
+        worker: str | None,
+        wait: float | None,
     ) -> Opened:
         row = self._decided(ask, base=base, handling=handling, owner=owner, worker=worker)
         await self.sessions.mention(ask.origin, at=row.asked_at)
-        self._opening[ask.id] = row.content, ask
-        try:
-            opened = await self.store.open(row)
-        finally:
-            self._opening.pop(ask.id, None)
-        if opened.how == "differs":
-            raise AskDiffers(ask.id)
-        return opened
+        with self._listening(ask.id) as settled:
+            self._opening[ask.id] = row.content, ask
+            try:
+                opened = await self.store.open(row)
+            finally:
+                self._opening.pop(ask.id, None)
+            if opened.how == "differs":
+                raise AskDiffers(ask.id)
+            if wait is None or opened.stored.state in SETTLED:
+                return opened
+            heard = await self._settled(settled, timeout=wait)
+        if heard is not None and heard.openings != opened.stored.openings:  # how the opening before this one ended
+            heard = await self.wait(ask.id, timeout=wait)
+        return opened._replace(stored=heard or await self.stored(ask.id))
 
     def _decided(
         self, ask: Ask, *, base: str | None, handling: Handling | None, owner: str, worker: str | None
@@ -185,8 +209,8 @@ class Broker:
 
         Cancelling the wait is not a withdrawal: asking again under the same id joins.
         """
-        opened = await self.open(ask, handling=handling, worker=worker, ordinal=ordinal)
-        stored = await self.wait(opened.stored.id)
+        opened = await self.open(ask, handling=handling, worker=worker, ordinal=ordinal, wait=math.inf)
+        stored = opened.stored
         if stored.state == "asked":
             raise asyncio.CancelledError("the desk is closing; the ask stays open")
         answer = stored.settled()
@@ -194,35 +218,51 @@ class Broker:
             raise Withdrawn(stored.ask())
         return answer
 
-    async def wait(self, id: str, *, timeout: float | None = None) -> Stored:
+    async def wait(self, id: str, *, timeout: float = math.inf) -> Stored:
         """The ask once it is settled, or as it is when `timeout` seconds have passed or the desk closes."""
-        settled: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-        waiting = self._waiters.setdefault(id, [])
-        waiting.append(settled)
-        try:
+        with self._listening(id) as settled:
             stored = await self.stored(id)
-            if stored.state in SETTLED or self._closing:
+            if stored.state in SETTLED:
                 return stored
-            async with asyncio.timeout(timeout):
-                return await settled
-        except TimeoutError:
-            return await self.stored(id)
-        except asyncio.CancelledError:
-            if settled.cancelled() and self._closing:
-                return await self.stored(id)
-            raise
+            return await self._settled(settled, timeout=timeout) or await self.stored(id)
+
+    @contextmanager
+    def _listening(self, id: str) -> Iterator[asyncio.Future[Stored | None]]:
+        """A future that hears of the ask being settled, from now on."""
+        settled: asyncio.Future[Stored | None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(id, []).append(settled)
+        try:
+            yield settled
         finally:
+            waiting = self._waiters.get(id, [])
             if settled in waiting:
                 waiting.remove(settled)
-            if not waiting:
-                self._waiters.pop(id, None)
+                if not waiting:
+                    del self._waiters[id]
+
+    async def _settled(self, settled: asyncio.Future[Stored | None], *, timeout: float) -> Stored | None:
+        """What was heard, or None when the time is up or the desk closes."""
+        if self._closing:
+            return None
+        if timeout == math.inf:
+            return await settled
+        timer = asyncio.get_running_loop().call_later(timeout, _give_up, settled)
+        try:
+            return await settled
+        finally:
+            timer.cancel()
+
+    @property
+    def waits(self) -> int:
+        """How many callers wait for an answer right now."""
+        return sum(map(len, self._waiters.values()))
 
     def cancel_waits(self) -> None:
         """End every wait, as a desk does that shuts down. The asks stay open."""
         self._closing = True
         for waiting in self._waiters.values():
             for settled in waiting:
-                settled.cancel()
+                _give_up(settled)
 
     async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
         """The agent stopped waiting. Raises AlreadyAnswered where somebody was faster.
@@ -234,7 +274,7 @@ class Broker:
     async def take_back(self, id: str, *, reason: str | None = None) -> Stored:
         change = Change(
             states=("asked",),
-            set={"state": "withdrawn", "withdrawn_reason": reason},
+            set={"state": "withdrawn", "withdrawn_reason": _writable(reason)},
             event="withdrawn",
             at=self.clock.now(),
         )
@@ -266,8 +306,11 @@ class Broker:
         """Refuse it, finally. The reason reaches the agent."""
         return await self.answer(id, Answer(rejected=True, reason=reason, by=by, via=via))
 
-    async def settle(self, id: str, answer: Answer) -> Stored:
-        """`answer`, for those who want the text rather than the record."""
+    async def settle(self, id: str, answer: Answer, *, again: bool = True) -> Stored:
+        """`answer`, for those who want the text rather than the record.
+
+        Without `again` only the first one is let through: the same answer a second time is AlreadyAnswered too.
+        """
         try:
             fitted = fit(await self._content(id), answer)
         except AnswerDoesNotFit:
@@ -289,7 +332,7 @@ class Broker:
         if changed.done:
             return changed.stored
         winner = changed.stored.settled()
-        if winner is not None and winner.same_as(fitted):
+        if again and winner is not None and winner.same_as(fitted):
             return changed.stored
         raise _lost(changed.stored)
 
@@ -434,15 +477,21 @@ class Broker:
         )
 
     async def _flush_deliveries(self) -> None:
-        deliveries, self._deliveries = self._deliveries, []
-        if not deliveries:
-            return
-        try:
-            await self.report(deliveries)
-        except StoreError as failure:
-            log.error("%d deliveries could not be written, trying again: %s", len(deliveries), failure)
-            self._deliveries = deliveries + self._deliveries
-            self.clock.call_at(self.clock.now() + RETRY, self._chores.set)
+        """When this returns, what was reported before is written."""
+        async with self._flushing:
+            deliveries, self._deliveries = self._deliveries, []
+            if not deliveries:
+                return
+            try:
+                await self.report(deliveries)
+            except StoreError as failure:
+                log.error("%d deliveries could not be written, trying again: %s", len(deliveries), failure)
+                self._deliveries = deliveries + self._deliveries
+                self.clock.call_at(self.clock.now() + RETRY, self._chores.set)
+            except asyncio.CancelledError:  # who was cancelled here is not the one who reported them
+                self._deliveries = deliveries + self._deliveries
+                self._chores.set()
+                raise
 
     async def report(self, deliveries: Iterable[tuple[str, str | None]]) -> list[Stored | None]:
         """Write deliveries now, `(id, error)` each; None stands for an ask nobody knows."""
@@ -456,14 +505,24 @@ class Broker:
         return reported
 
 
+def _give_up(settled: asyncio.Future[Stored | None]) -> None:
+    if not settled.done():
+        settled.set_result(None)
+
+
 def _closing(answer: Answer) -> tuple[Any, str]:
     """The state an answer leads to, and the event that tells it."""
     return ("rejected", "rejected") if answer.rejected else ("answered", "answered")
 
 
 def _delivery(now: int, *, error: str | None) -> Change:
-    taken = {"delivered_at": now, "delivery_error": None} if error is None else {"delivery_error": error}
+    taken = {"delivered_at": now, "delivery_error": None} if error is None else {"delivery_error": _writable(error)}
     return Change(states=("answered", "rejected"), undelivered=True, set=taken, event="delivered", at=now)
+
+
+def _writable(text: str | None) -> str | None:
+    """Text of an adapter as a database takes it: a file name or a terminal may bring half of a surrogate pair."""
+    return None if text is None else text.encode(errors="backslashreplace").decode()
 
 
 def _is_over(stored: Stored) -> bool:

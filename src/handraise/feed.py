@@ -58,7 +58,7 @@ class Feed:
     def push(self, batch: Batch) -> None:
         if self._behind:
             return
-        if self._waiting > MOST_WAITING:
+        if self._waiting > self._feeds.most_waiting:
             self._live, self._waiting, self._behind = [], 0, True
             if self._on_overflow is not None:
                 self._on_overflow()
@@ -83,7 +83,7 @@ class Feed:
                 async for batch in self._catch_up():
                     yield [batch]
                 continue
-            if not self._live:
+            if not self._live and not self._poked:
                 self._news.clear()
                 await self._news.wait()
             live, self._live, self._waiting = self._live, [], 0
@@ -109,11 +109,12 @@ class Feed:
 
 
 class Feeds:
-    """Everybody who follows a store."""
+    """Everybody who follows a store. `most_waiting` is how many events a follower may be behind."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, *, most_waiting: int = MOST_WAITING) -> None:
         self.store = store
         self.clock = clock
+        self.most_waiting = most_waiting
         self._feeds: set[Feed] = set()
         self._stop = store.tail(self._told)
 

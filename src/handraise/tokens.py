@@ -14,9 +14,10 @@ from handraise.errors import SettingsError
 from handraise.stores import Database
 from handraise.wire import time_text
 
-__all__ = ["ADMIN", "SCOPES", "Token", "Tokens"]
+__all__ = ["ADMIN", "OWNED", "SCOPES", "Token", "Tokens"]
 
 SCOPES = ("ask", "answer", "admin")
+OWNED = "@"  # begins the id of an ask that belongs to a token, and no other
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.IGNORECASE)
 
 
@@ -38,7 +39,7 @@ class Token:
 
     def own_id(self, id: str) -> str:
         """The id under which an ask of this token is kept, so that ids of different tokens cannot collide."""
-        prefix = f"{self.owner}:"
+        prefix = f"{OWNED}{self.owner}:"
         return id if not self.owner or id.startswith(prefix) else prefix + id
 
     def told(self) -> dict[str, Any]:
@@ -55,7 +56,9 @@ class Tokens:
         self._database = database
         self._clock = clock
         self._by_hash: dict[str, Token] = {}
-        self._by_secret: dict[bytes, Token] = {}
+        self._held: frozenset[Token] = frozenset()
+        self._accepted: dict[bytes, Token] = {}
+        self._by_secret: dict[bytes, Token] = {}  # what was looked up, so that hashing is done once
 
     async def load(self) -> None:
         rows = await self._database.read("select name, hash, scopes, created_at from tokens")
@@ -63,7 +66,8 @@ class Tokens:
             hash: Token(name=name, scopes=frozenset(scopes.split()), created_at=created_at)
             for name, hash, scopes, created_at in rows
         }
-        self._by_secret.clear()
+        self._held = frozenset(self._by_hash.values())
+        self._by_secret = dict(self._accepted)
 
     def find(self, secret: bytes) -> Token | None:
         token = self._by_secret.get(secret)
@@ -72,6 +76,10 @@ class Tokens:
             if token is not None:
                 self._by_secret[secret] = token
         return token
+
+    def holds(self, token: Token) -> bool:
+        """Whether a token that was found before is still one: not revoked, not replaced."""
+        return token in self._held or (token is ADMIN and bool(self._accepted))
 
     def all(self) -> list[Token]:
         return sorted(self._by_hash.values(), key=lambda token: token.name)
@@ -105,7 +113,7 @@ class Tokens:
 
     def accept(self, secret: str) -> None:
         """Let a secret in as admin for as long as this process lives, as HANDRAISE_TOKEN asks for."""
-        self._by_secret[secret.encode()] = ADMIN
+        self._accepted[secret.encode()] = self._by_secret[secret.encode()] = ADMIN
 
 
 def _hash(secret: bytes) -> str:

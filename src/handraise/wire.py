@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handraise.asks import Answer, Ask, AutoRule, Handling, Origin, Permission, Question, State
 from handraise.errors import AnswerDoesNotFit, AskDoesNotFit, HandraiseError, SettingsError
@@ -30,7 +30,9 @@ __all__ = [
     "RejectBody",
     "Stored",
     "StoredEvent",
+    "TokenBody",
     "WithdrawBody",
+    "json_schemas",
     "parse",
     "time_text",
 ]
@@ -50,14 +52,10 @@ class BadBody(HandraiseError):
 # Times ------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
-def _second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
+@lru_cache(maxsize=4096)
 def time_text(milliseconds: int) -> str:
-    """RFC 3339 in UTC with milliseconds."""
-    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+    """RFC 3339 in UTC with milliseconds. A time is told several times, in events and replies, so it is kept."""
+    return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
 
 
 def to_time(milliseconds: int) -> datetime:
@@ -155,13 +153,15 @@ class StoredEvent(NamedTuple):
 
 
 def content_text(ask: Ask) -> str:
-    """The part of an ask that never changes, as the inside of a JSON object."""
-    permission = "null" if ask.permission is None else _PERMISSION.dump_json(ask.permission, exclude_none=True).decode()
-    extra = "" if not ask.extra else f',"extra":{to_json(ask.extra).decode()}'
-    return (
-        f'"id":{_quoted(ask.id)},"questions":{_QUESTIONS.dump_json(ask.questions, exclude_none=True).decode()},'
-        f'"permission":{permission},"origin":{_ORIGIN.dump_json(ask.origin, exclude_none=True).decode()}{extra}'
-    )
+    """The part of an ask that never changes, as the inside of a JSON object. Raises AskDoesNotFit."""
+    try:
+        id, questions = _quoted(ask.id), _QUESTIONS.dump_json(ask.questions, exclude_none=True).decode()
+        permission = b"null" if ask.permission is None else _PERMISSION.dump_json(ask.permission, exclude_none=True)
+        origin = _ORIGIN.dump_json(ask.origin, exclude_none=True).decode()
+        extra = "" if not ask.extra else f',"extra":{to_json(ask.extra).decode()}'
+    except PydanticSerializationError as problem:  # half of a surrogate pair, an object that is no JSON
+        raise AskDoesNotFit(f"it cannot be written as JSON: {problem}") from None
+    return f'"id":{id},"questions":{questions},"permission":{permission.decode()},"origin":{origin}{extra}'
 
 
 def ask_fields(ask: Ask) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def ask_fields(ask: Ask) -> dict[str, Any]:
 
 
 def answer_text(answer: Answer, *, at: int | None = None) -> str:
-    """The answer as JSON, given at `at` where it does not say so itself."""
+    """The answer as JSON, given at `at` where it does not say so itself. Raises AnswerDoesNotFit."""
     if at is None and answer.at is not None:
         at = to_milliseconds(answer.at)
     told: dict[str, Any] = {
@@ -184,11 +184,16 @@ def answer_text(answer: Answer, *, at: int | None = None) -> str:
         "via": answer.via,
         "at": None if at is None else time_text(at),
     }
-    for key in ("input", "scope", "patterns", "why"):
+    for key in ("input", "scope", "patterns"):  # empty is not missing: an input edited away, no pattern left
         value = getattr(answer, key)
-        if value:
+        if value is not None:
             told[key] = value
-    return to_json(told).decode()
+    if answer.why:
+        told["why"] = answer.why
+    try:
+        return to_json(told).decode()
+    except PydanticSerializationError as problem:
+        raise AnswerDoesNotFit([{"question": None, "problem": f"it cannot be written as JSON: {problem}"}]) from None
 
 
 def parse_answer(text: str | bytes) -> Answer:
@@ -314,6 +319,12 @@ class DeliveriesBody:
     deliveries: Annotated[tuple[Delivery, ...], Field(max_length=10_000)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBody:
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    scopes: Annotated[tuple[Literal["ask", "answer", "admin"], ...], Field(min_length=1, max_length=3)]
+
+
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 
 
@@ -330,6 +341,14 @@ def parse(kind: type[T], body: bytes) -> T:
         return adapter(kind).validate_json(body or b"{}", strict=True)
     except ValidationError as invalid:
         raise _refusal(kind, invalid) from None
+
+
+def json_schemas(*kinds: type, refs: str) -> dict[str, Any]:
+    """The JSON schema of each kind and of everything it holds, by name. `refs` is where `{model}` will be found."""
+    wanted = [(kind, "validation", adapter(kind)) for kind in kinds]
+    _, schemas = TypeAdapter.json_schemas(wanted, ref_template=refs)  # type: ignore[arg-type]
+    definitions: dict[str, Any] = schemas["$defs"]
+    return definitions
 
 
 def parse_handling(table: Mapping[str, Any], *, onto: Handling) -> Handling:
@@ -358,8 +377,11 @@ def handling_fields(handling: Handling) -> dict[str, Any]:
 
 def parse_ask_body(body: bytes) -> AskBody:
     """`parse` for asks, with the fields we do not know kept in `extra` of the record they came with."""
-    parsed = parse(AskBody, body)
-    raw = from_json(body)
+    try:
+        return adapter(AskBody).validate_json(body, strict=True, extra="forbid")
+    except ValidationError:  # wrong, or with fields we do not know: the slow way finds out which
+        parsed = parse(AskBody, body)
+    raw = from_json(body or b"{}")
     questions = tuple(
         _keep(question, told, options=_keep_all(question.options, told.get("options")))
         for question, told in zip(parsed.questions, raw.get("questions", ()), strict=True)

@@ -39,12 +39,13 @@ def create_app(
     }
     ordinary = Starlette(
         routes=[
-            *routes(broker, tokens=tokens, sign_in=sign_in, port=port),
             *sandbox_agent.routes(broker),
             *opencode.routes(broker),
+            *routes(broker, tokens=tokens, sign_in=sign_in, port=port),
         ],
         exception_handlers={HandraiseError: on_error, HTTPException: on_error},
     )
+    ordinary.router.redirect_slashes = False  # a path is one thing: nothing that was sent is sent again elsewhere
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")

@@ -5,27 +5,27 @@ from __future__ import annotations
 import html
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import Any
+from urllib.parse import unquote
 
-from pydantic import Field
 from pydantic_core import to_json
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from handraise.broker import Broker
 from handraise.clock import Clock
 from handraise.errors import HandraiseError
 from handraise.server.gate import cookie_name, require
-from handraise.server.http import RouteNotFound, error_body, read_body, status_of
+from handraise.server.http import RouteNotFound, WrongMethod, error_body, error_headers, read_body, status_of
 from handraise.server.openapi import document
 from handraise.stores import Query
 from handraise.tokens import Tokens
-from handraise.wire import parse
+from handraise.wire import TokenBody, parse
 
-__all__ = ["SignIn", "TokenBody", "json_response", "on_error", "routes"]
+__all__ = ["SignIn", "json_response", "on_error", "routes"]
 
 SIGN_IN_FOR = 15 * 60 * 1000  # milliseconds a printed link opens the door
 _PAGE_HEADERS = {
@@ -36,13 +36,9 @@ _PAGE_HEADERS = {
     "cache-control": "no-store",
 }
 
+_JSON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+
 Handler = Callable[[Request], Awaitable[Response]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenBody:
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-    scopes: Annotated[tuple[Literal["ask", "answer", "admin"], ...], Field(min_length=1, max_length=3)]
 
 
 class SignIn:
@@ -68,14 +64,26 @@ def json_response(body: Any, *, status: int = 200) -> Response:
         to_json(body),
         status_code=status,
         media_type="application/json",
-        headers={"cache-control": "no-store", "x-content-type-options": "nosniff"},
+        headers=_JSON_HEADERS,
     )
 
 
 async def on_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HandraiseError):
-        error = RouteNotFound("there is no such route; `/openapi.json` lists them")
-    return Response(error_body(error), status_code=status_of(error), media_type="application/json")
+        error = _in_our_words(request, error)
+    headers = {name.decode(): value.decode() for name, value in error_headers(error)}
+    return Response(
+        error_body(error), status_code=status_of(error), media_type="application/json", headers=_JSON_HEADERS | headers
+    )
+
+
+def _in_our_words(request: Request, error: Exception) -> HandraiseError:
+    """What the framework says about a request that fits no route, or a route but not its method."""
+    if not isinstance(error, HTTPException) or error.status_code != 405:
+        return RouteNotFound("there is no such route; `/openapi.json` lists them")
+    fitting = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    allow = ", ".join(sorted({method for route in fitting for method in route.methods or ()}))
+    return WrongMethod(f"this route takes {allow}", allow=allow)
 
 
 def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int) -> list[Route]:
@@ -92,6 +100,9 @@ def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int) -> lis
             "# TYPE handraise_asks_open gauge",
             "# HELP handraise_asks_open Asks that wait for an answer.",
             f"handraise_asks_open {waiting[0][0]}",
+            "# TYPE handraise_waits gauge",
+            "# HELP handraise_waits Callers that wait for an answer.",
+            f"handraise_waits {broker.waits}",
             "# TYPE handraise_listeners gauge",
             "# HELP handraise_listeners Event streams that are open.",
             f"handraise_listeners {len(broker.feeds)}",
@@ -110,7 +121,10 @@ def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int) -> lis
 
     async def show_session(request: Request) -> Response:
         require(request.scope, "answer")
-        return json_response((await broker.sessions.get(request.path_params["id"])).told())
+        _, _, _, *id = request.scope["raw_path"].decode("ascii").split("/")  # raw, so that an id may hold a slash
+        if len(id) != 1:
+            raise RouteNotFound("there is no such route; `/openapi.json` lists them")
+        return json_response((await broker.sessions.get(unquote(id[0]))).told())
 
     async def list_tokens(request: Request) -> Response:
         require(request.scope, "admin")
@@ -159,7 +173,7 @@ def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int) -> lis
         Route("/metrics", metrics),
         Route("/v1/cursor", cursor),
         Route("/v1/sessions", list_sessions),
-        Route("/v1/sessions/{id}", show_session),
+        Route("/v1/sessions/{id:path}", show_session),
         Route("/v1/tokens", list_tokens),
         Route("/v1/tokens", add_token, methods=["POST"]),
         Route("/v1/tokens/{name}", revoke_token, methods=["DELETE"]),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from urllib.parse import unquote
 
 from pydantic_core import to_json
@@ -13,11 +13,11 @@ from starlette.types import Receive, Scope, Send
 
 from handraise.asks import Answer, Ask, Origin
 from handraise.broker import Broker
-from handraise.errors import AskNotFound, Forbidden, Overloaded
+from handraise.errors import AskDoesNotFit, AskNotFound, Forbidden, Overloaded
 from handraise.server.gate import require
-from handraise.server.http import Gone, RouteNotFound, WrongMethod, query, read_body, send_json
+from handraise.server.http import Gone, RouteNotFound, WrongMethod, hung_up, query, read_body, send_json
 from handraise.stores import Query
-from handraise.tokens import Token
+from handraise.tokens import OWNED, Token
 from handraise.wire import (
     AnswerBody,
     BadBody,
@@ -81,6 +81,9 @@ class AskRoutes:
         token = require(scope, "ask")
         wait = _wait(scope)
         body = parse_ask_body(await read_body(scope, receive))
+        if body.id is not None and body.id.startswith(OWNED) and not token.owner:
+            problem = f"what begins with {OWNED} belongs to the token it names; choose another id"
+            raise AskDoesNotFit(f"id: {problem}", [{"at": "id", "problem": problem}])
         ask = Ask(
             id=token.own_id(body.id or f"ask_{secrets.token_hex(12)}"),
             questions=body.questions,
@@ -88,55 +91,51 @@ class AskRoutes:
             origin=body.origin or Origin(agent="script", session=f"script:{token.name}"),
             extra=body.extra,
         )
-        opened = await self._broker.open(
-            ask,
-            handling=body.handling(onto=self._broker.handling),
-            owner=token.owner,
-            worker=body.worker,
-            ordinal=body.ordinal,
-        )
+        parked = bool(wait) and self._waits < self._most_waits
+        self._waits += parked
+        try:
+            opened = await self._broker.open(
+                ask,
+                handling=body.handling(onto=self._broker.handling),
+                owner=token.owner,
+                worker=body.worker,
+                ordinal=body.ordinal,
+                wait=wait if parked else None,
+            )
+        finally:
+            self._waits -= parked
         stored = opened.stored
-        if wait and stored.state == "asked":
-            stored = await self._wait(stored.id, seconds=wait, receive=receive)
+        if wait and not parked and stored.state == "asked":
+            raise self._too_many()
+        if wait is not None and hung_up(receive):
+            raise Gone  # nothing counts as delivered to a caller that left
         await self._tell(send, stored, status=201 if opened.how == "new" else 200)
         if wait is not None and stored.answer is not None:
             self._broker.delivered(stored.id)
 
-    async def _wait(self, id: str, *, seconds: float, receive: Receive) -> Stored:
-        """Park the call. Raises Gone when the caller hangs up, so that nothing counts as delivered to it."""
-        if self._waits >= self._most_waits:
-            raise Overloaded(
-                f"{self._most_waits} calls wait here already; wait on one stream instead (`GET /v1/events?worker=`), "
-                "or ask again later under the same id",
-            )
-        waiting = asyncio.current_task()
-        assert waiting is not None
-        hung_up = asyncio.ensure_future(receive())
-        hung_up.add_done_callback(lambda done: None if done.cancelled() else waiting.cancel())
-        self._waits += 1
-        try:
-            return await self._broker.wait(id, timeout=seconds)
-        except asyncio.CancelledError:
-            if hung_up.done() and not hung_up.cancelled():
-                waiting.uncancel()
-                raise Gone from None
-            raise
-        finally:
-            self._waits -= 1
-            hung_up.cancel()
+    def _too_many(self) -> Overloaded:
+        return Overloaded(
+            f"{self._most_waits} calls wait here already; what you asked is kept. Wait on one stream instead "
+            "(`GET /v1/events?worker=`), or ask again later under the same id",
+        )
 
     async def _get(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token: Token = scope["token"]
         wait = _wait(scope)
         stored = await self._seen(token, id)
         if wait and stored.state == "asked":
-            await read_body(scope, receive)
-            stored = await self._wait(stored.id, seconds=wait, receive=receive)
+            if self._waits >= self._most_waits:
+                raise self._too_many()
+            self._waits += 1
+            try:
+                stored = await self._broker.wait(stored.id, timeout=wait)
+            finally:
+                self._waits -= 1
         await self._tell(send, stored)
 
     async def _list(self, scope: Scope, send: Send) -> None:
         require(scope, "answer")
-        asked = query(scope, "state", "agent", "session", "run", "after", "limit")
+        asked = query(scope["query_string"], "state", "agent", "session", "run", "after", "limit")
         after = _number(asked.pop("after", "0"), name="after")
         limit = _number(asked.pop("limit", str(PAGE)), name="limit", least=1, most=MOST_LISTED)
         if asked.get("state") not in (None, "asked", "answered", "rejected", "withdrawn"):
@@ -205,7 +204,12 @@ class AskRoutes:
 
 
 def _wait(scope: Scope) -> float | None:
-    asked = query(scope, "wait").get("wait")
+    return _seconds(scope["query_string"])
+
+
+@lru_cache(maxsize=64)
+def _seconds(query_string: bytes) -> float | None:
+    asked = query(query_string, "wait").get("wait")
     if asked is None:
         return None
     try:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handraise.errors import Forbidden, HandraiseError, Unauthorized
 from handraise.server.http import Gone, send_error
@@ -46,7 +46,9 @@ class Gate:
         self._tokens = tokens
         self._cookie = cookie_name(port)
         self._allowed = LOOPBACK | {host.lower() for host in allowed_hosts}
-        self._public = tuple(public)  # paths, and prefixes that end in a slash, that bring their own proof
+        # Paths, and prefixes that end in a slash, that bring their own proof.
+        self._public = frozenset(public)
+        self._public_prefixes = tuple(path for path in public if path.endswith("/"))
         self._known_hosts: set[bytes] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,11 +57,23 @@ class Gate:
             return
         try:
             self._look(scope)
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, self._guarded(scope, send) if scope["method"] == "GET" else send)
         except HandraiseError as error:
             await send_error(send, error)
         except Gone:
             return
+
+    def _guarded(self, scope: Scope, send: Send) -> Send:
+        """Nothing more of a stream is told to a token that was revoked meanwhile."""
+        token: Token | None = scope.get("token")
+
+        async def guarded(message: Message) -> None:
+            if token is not None and message.get("more_body") and not self._tokens.holds(token):
+                await send({"type": "http.response.body", "body": b""})
+                raise Gone
+            await send(message)
+
+        return guarded
 
     def _look(self, scope: Scope) -> None:
         host = origin = authorization = cookie = None
@@ -76,7 +90,8 @@ class Gate:
             self._check_host(host)
         if origin is not None:
             _check_origin(origin, host or b"")
-        if any(scope["path"] == path or (path[-1] == "/" and scope["path"].startswith(path)) for path in self._public):
+        path: str = scope["path"]
+        if path in self._public or path.startswith(self._public_prefixes):
             return
         secret = _bearer(authorization) if authorization is not None else self._from_cookie(cookie)
         token = self._tokens.find(secret) if secret else None

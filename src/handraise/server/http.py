@@ -27,7 +27,21 @@ from handraise.errors import (
 )
 from handraise.wire import BadBody
 
-__all__ = ["MOST_BYTES", "Gone", "TooLarge", "error_body", "query", "read_body", "send_error", "send_json", "status_of"]
+__all__ = [
+    "MOST_BYTES",
+    "Gone",
+    "RouteNotFound",
+    "TooLarge",
+    "WrongMethod",
+    "error_body",
+    "error_headers",
+    "hung_up",
+    "query",
+    "read_body",
+    "send_error",
+    "send_json",
+    "status_of",
+]
 
 MOST_BYTES = 4 * 1024 * 1024
 
@@ -95,22 +109,28 @@ async def send_json(send: Send, body: bytes, *, status: int = 200, headers: Iter
     await send({"type": "http.response.body", "body": body})
 
 
+def error_headers(error: HandraiseError) -> list[tuple[bytes, bytes]]:
+    match status_of(error):
+        case 401:
+            return [(b"www-authenticate", b'Bearer realm="handraise"')]
+        case 405:
+            return [(b"allow", str(error.fields["allow"]).encode())]
+        case 503:
+            return [(b"retry-after", b"1")]
+        case _:
+            return []
+
+
 async def send_error(send: Send, error: HandraiseError) -> None:
-    headers: list[tuple[bytes, bytes]] = []
-    status = status_of(error)
-    if status == 401:
-        headers.append((b"www-authenticate", b'Bearer realm="handraise"'))
-    if status == 413:  # the rest of the body is not read, so the connection cannot be used again
-        headers.append((b"connection", b"close"))
-    if status == 503:
-        headers.append((b"retry-after", b"1"))
-    if isinstance(error, WrongMethod):
-        headers.append((b"allow", str(error.fields["allow"]).encode()))
-    await send_json(send, error_body(error), status=status, headers=headers)
+    await send_json(send, error_body(error), status=status_of(error), headers=error_headers(error))
 
 
 async def read_body(scope: Scope, receive: Receive) -> bytes:
-    """The whole body. Raises TooLarge without reading more than the limit, Gone when the caller hangs up."""
+    """The whole body. Raises TooLarge without keeping more than the limit, Gone when the caller hangs up.
+
+    What comes after the limit is left to uvicorn, which reads it and throws it away. Closing the connection instead
+    would reset it under a caller that still sends, and the refusal would never be read.
+    """
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > MOST_BYTES:
             raise _too_large()
@@ -133,9 +153,19 @@ def _too_large() -> TooLarge:
     return TooLarge(f"the body is larger than {MOST_BYTES // 1024 // 1024} MiB; ask with less text")
 
 
-def query(scope: Scope, *known: str) -> dict[str, Any]:
+def hung_up(receive: Receive) -> bool:
+    """Whether the caller of a request whose body was read has left. Takes one step of `receive`, which else waits."""
+    step = receive()
+    try:
+        step.send(None)  # type: ignore[attr-defined]
+    except StopIteration as told:
+        return bool(told.value["type"] == "http.disconnect")
+    step.close()  # type: ignore[attr-defined]
+    return False
+
+
+def query(raw: bytes, *known: str) -> dict[str, Any]:
     """The query's parameters. Raises BadBody for one that the route does not know or that is given twice."""
-    raw = scope["query_string"]
     if not raw:
         return {}
     found: dict[str, Any] = {}

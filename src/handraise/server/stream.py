@@ -22,6 +22,7 @@ __all__ = ["EventRoute", "follow", "start_of", "stream"]
 log = logging.getLogger(__name__)
 
 HEARTBEAT = b": heartbeat\n\n"
+_TOO_SLOW = "too slow"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -39,7 +40,7 @@ class EventRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
             raise WrongMethod("use GET", allow="GET")
-        asked = query(scope, "after", "run", "session", "worker")
+        asked = query(scope["query_string"], "after", "run", "session", "worker")
         after = await start_of(self._broker, scope, asked.pop("after", None))
         wanted = Query(**asked, owner=_owner(scope, worker=asked.get("worker")))
 
@@ -92,11 +93,11 @@ async def follow(broker: Broker, wanted: Query, *, after: int) -> AsyncIterator[
 
 def _cut_off(listener: asyncio.Task[object]) -> None:
     log.warning("a listener did not read for too long and was cut off; it may resume by its cursor")
-    listener.cancel()
+    listener.cancel(_TOO_SLOW)
 
 
 async def stream(frames: AsyncIterator[bytes], receive: Receive, send: Send) -> None:
-    """Send frames until they end or the listener hangs up. An empty one becomes a heartbeat."""
+    """Send frames until they end, or the listener hangs up or is cut off. An empty one becomes a heartbeat."""
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
     listener = asyncio.current_task()
     assert listener is not None
@@ -106,8 +107,9 @@ async def stream(frames: AsyncIterator[bytes], receive: Receive, send: Send) -> 
         async for joined in frames:
             await send({"type": "http.response.body", "body": joined or HEARTBEAT, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
-    except asyncio.CancelledError:
-        if not hung_up.done() or hung_up.cancelled():
+    except asyncio.CancelledError as cancelled:
+        # A stream that just returns is closed by uvicorn without its end, so that the listener knows to come back.
+        if cancelled.args != (_TOO_SLOW,) and (not hung_up.done() or hung_up.cancelled()):
             raise
         listener.uncancel()
     finally:

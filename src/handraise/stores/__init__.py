@@ -133,7 +133,7 @@ class Store(Database, Protocol):
         """`(deadline, id)` of every open ask that has one."""
 
     def tail(self, listener: Tail) -> Callable[[], None]:
-        """Call `listener` with the events of each commit, in order, until the returned function is called (once is enough).
+        """Call `listener` with the events of each commit, in order, until the returned function is called.
 
         Events told to a listener are committed. Those of a writer are told before the writer's own call returns.
         """

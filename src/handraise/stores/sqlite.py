@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any, NamedTuple, TypeVar
 
 from handraise.errors import StoreFailed, StoreInUse, StoreTooNew
@@ -22,6 +26,8 @@ from handraise.stores import Change, Changed, NewAsk, Opened, Query, Row, Tail
 from handraise.wire import Stored, StoredEvent
 
 __all__ = ["SqliteStore", "plugin"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -42,7 +48,7 @@ _NEWEST = f"select {_COLUMNS} from asks where base = ? order by seq desc limit 1
 _CLAIM = "update asks set worker = ? where id = ? and state = 'asked'"
 # What an event keeps of its ask: the columns that change. The rest is read from the ask itself.
 _KEPT = ("state", "asked_at", "deadline", "answer", "delivered_at", "delivery_error", "withdrawn_reason")
-_TELL = f"insert into events (type, at, ask, {', '.join(_KEPT)}) values (?, ?, ?{', ?' * len(_KEPT)})"  # noqa: S608
+_TELL = f"insert into events (cursor, type, at, ask, {', '.join(_KEPT)}) values (?, ?, ?, ?{', ?' * len(_KEPT)})"  # noqa: S608
 _HISTORY = "select events.cursor, events.type, events.at, " + ", ".join(
     f"events.{name}" if name in _KEPT else f"asks.{name}" for name in Stored._fields
 )
@@ -51,7 +57,7 @@ _HISTORY = "select events.cursor, events.type, events.at, " + ", ".join(
 class _Operation(NamedTuple):
     """Something to do inside the next commit. It may be run again, so it keeps nothing outside the database."""
 
-    run: Callable[[sqlite3.Connection, list[StoredEvent]], Any]
+    run: Callable[[sqlite3.Connection, _Events], Any]
     done: asyncio.Future[Any]
 
 
@@ -65,9 +71,12 @@ class SqliteStore:
         self._writer = _connect(path)
         self._reader = self._writer if self._in_memory else _connect(path, read_only=True)
         self._lister = self._writer if self._in_memory else _connect(path, read_only=True)
-        self._commits = ThreadPoolExecutor(1, thread_name_prefix="handraise-commit")
+        self._commits: SimpleQueue[Callable[[Exception | None], None] | None] = SimpleQueue()
+        self._committer = threading.Thread(target=self._commit_in_turn, name="handraise-commit", daemon=True)
+        self._committer.start()
         self._lists = ThreadPoolExecutor(1, thread_name_prefix="handraise-list")
         self._waiting: list[_Operation] = []
+        self._cursor = 0  # of the last committed event
         self._busy = False
         self._idle: asyncio.Future[None] | None = None
         self._closed = False
@@ -78,28 +87,27 @@ class SqliteStore:
         """Raises StoreInUse where another desk holds the file, StoreTooNew where a newer handraise wrote it."""
         path = str(path)
         lock = None if path == MEMORY else _hold(Path(path))
-        try:
+        with ExitStack() as undo:
             if lock is not None:
-                Path(path).touch(mode=0o600)
+                undo.callback(lock.close)
             store = cls(path, lock=lock)
+            undo.callback(store._let_go)
             store._migrate()
-        except BaseException:
-            if lock is not None:
-                lock.close()
-            raise
+            store._cursor = await store.cursor()
+            undo.pop_all()
         return store
 
     # Asks -------------------------------------------------------------------------------------------------
 
     async def open(self, new: NewAsk) -> Opened:
-        def run(connection: sqlite3.Connection, told: list[StoredEvent]) -> Opened:
+        def run(connection: sqlite3.Connection, told: _Events) -> Opened:
             row = connection.execute(_OPEN, new[:-1]).fetchone()
             if row is not None:
                 stored = Stored._make(row)
                 if len(new.events) > 1:  # decided at once: asked first, then what policy said
                     before = stored._replace(state="asked", answer=None)
-                    _tell(connection, told, type=new.events[0], at=new.asked_at, stored=before)
-                _tell(connection, told, type=new.events[-1], at=new.asked_at, stored=stored)
+                    told.tell(new.events[0], at=new.asked_at, stored=before)
+                told.tell(new.events[-1], at=new.asked_at, stored=stored)
                 return Opened("new" if stored.openings == 1 else "reopened", stored)
             stored = Stored._make(connection.execute(_GET, (new.id,)).fetchone())
             if stored.content != new.content:
@@ -160,7 +168,7 @@ class SqliteStore:
     # Other rooms ------------------------------------------------------------------------------------------
 
     async def write(self, sql: str, *values: Any) -> list[Row]:
-        def run(connection: sqlite3.Connection, told: list[StoredEvent]) -> list[Row]:
+        def run(connection: sqlite3.Connection, told: _Events) -> list[Row]:
             return connection.execute(sql, values).fetchall()
 
         return await self._write(run)
@@ -175,7 +183,11 @@ class SqliteStore:
         while self._busy:
             self._idle = self._loop.create_future()
             await self._idle
-        self._commits.shutdown()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._commits.put(None)
+        self._committer.join()
         self._lists.shutdown()
         for connection in {self._lister, self._reader, self._writer}:
             connection.close()
@@ -184,7 +196,7 @@ class SqliteStore:
 
     # Group commit -----------------------------------------------------------------------------------------
 
-    async def _write(self, run: Callable[[sqlite3.Connection, list[StoredEvent]], T]) -> T:
+    async def _write(self, run: Callable[[sqlite3.Connection, _Events], T]) -> T:
         if self._closed:
             raise StoreFailed("the store is closed; the desk is shutting down")
         done: asyncio.Future[T] = self._loop.create_future()
@@ -198,47 +210,49 @@ class SqliteStore:
     def _begin(self) -> None:
         batch, self._waiting = self._waiting, []
         results: list[Any] = []
-        told: list[StoredEvent] = []
+        told = _Events(self._cursor)
         while batch:
             try:
+                results, told = [], _Events(self._cursor)
                 self._writer.execute("begin immediate")
-                results, told = [], []
                 for operation in batch:
                     results.append(operation.run(self._writer, told))
+                told.write(self._writer)
                 break
-            except sqlite3.OperationalError as failure:  # the disk, not the statement: nothing of this batch holds
+            except Exception as failure:
                 self._roll_back()
-                self._finish(batch, failure=_failed(failure))
-                return
-            except Exception as mistake:  # one operation that cannot be written hurts nobody but itself
-                self._roll_back()
-                _settle(batch.pop(len(results)).done, failure=mistake)
+                if _is_of_the_disk(failure) or len(results) == len(batch):  # nothing of this batch holds
+                    self._finish(batch, failure=_failed(failure))
+                    return
+                # One operation that cannot be written hurts nobody but itself.
+                _settle(batch.pop(len(results)).done, failure=failure)
         if not batch:
             self._next()
             return
+
+        def committed(failure: Exception | None) -> None:
+            if failure is not None:
+                self._roll_back()
+                self._finish(batch, failure=_failed(failure))
+            else:
+                self._finish(batch, results=results, told=told)
+
         if self._in_memory:
-            self._commit()
-            self._finish(batch, results=results, told=told)
-            return
-        committed = self._loop.run_in_executor(self._commits, self._commit)
-        committed.add_done_callback(lambda outcome: self._committed(outcome, batch, results, told))
+            committed(self._commit())
+        else:
+            self._commits.put(committed)
 
-    def _commit(self) -> None:
-        self._writer.execute("commit")
+    def _commit(self) -> Exception | None:
+        try:
+            self._writer.execute("commit")
+        except sqlite3.Error as failure:
+            return failure
+        return None
 
-    def _committed(
-        self,
-        outcome: asyncio.Future[None],
-        batch: list[_Operation],
-        results: list[Any],
-        told: list[StoredEvent],
-    ) -> None:
-        failure = outcome.exception()
-        if failure is not None:
-            self._roll_back()
-            self._finish(batch, failure=_failed(failure))
-            return
-        self._finish(batch, results=results, told=told)
+    def _commit_in_turn(self) -> None:
+        """The thread that waits for the disk. A queue and a callback cost a fraction of an executor's futures."""
+        while (committed := self._commits.get()) is not None:
+            self._loop.call_soon_threadsafe(committed, self._commit())
 
     def _finish(
         self,
@@ -249,8 +263,12 @@ class SqliteStore:
         failure: Exception | None = None,
     ) -> None:
         if told:
+            self._cursor = told[-1].cursor
             for listener in tuple(self._tails):
-                listener(told)
+                try:
+                    listener(told)
+                except Exception:  # what is committed is committed: the writers must hear of it
+                    log.exception("a listener failed on events %d to %d", told[0].cursor, told[-1].cursor)
         for index, operation in enumerate(batch):
             if failure is None and results is not None:
                 _settle(operation.done, result=results[index])
@@ -299,7 +317,7 @@ plugin = SqliteStore
 
 
 def _connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
-    uri = f"file:{Path(path).resolve()}{'?mode=ro' if read_only else ''}" if path != MEMORY else path
+    uri = Path(path).resolve().as_uri() + ("?mode=ro" if read_only else "") if path != MEMORY else path
     connection = sqlite3.connect(
         uri,
         uri=path != MEMORY,
@@ -332,25 +350,43 @@ def _hold(path: Path) -> IO[str]:
     lock.truncate()
     lock.write(str(os.getpid()))
     lock.flush()
+    path.touch(mode=0o600)  # before SQLite creates it for everybody to read
     return lock
 
 
-def _tell(connection: sqlite3.Connection, told: list[StoredEvent], *, type: str, at: int, stored: Stored) -> None:
-    kept = (
-        stored.state,
-        stored.asked_at,
-        stored.deadline,
-        stored.answer,
-        stored.delivered_at,
-        stored.delivery_error,
-        stored.withdrawn_reason,
+class _Events(list[StoredEvent]):
+    """The events of one commit. There is one writer, so it numbers them itself and writes them together at the end."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.cursor = after
+
+    def tell(self, type: str, *, at: int, stored: Stored) -> None:
+        self.cursor += 1
+        self.append(StoredEvent(self.cursor, type, at, stored))
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        connection.executemany(_TELL, [_row(event) for event in self])
+
+
+def _row(event: StoredEvent) -> Row:
+    ask = event.ask
+    return (
+        event.cursor,
+        event.type,
+        event.at,
+        ask.seq,
+        ask.state,
+        ask.asked_at,
+        ask.deadline,
+        ask.answer,
+        ask.delivered_at,
+        ask.delivery_error,
+        ask.withdrawn_reason,
     )
-    cursor = connection.execute(_TELL, (type, at, stored.seq, *kept)).lastrowid
-    assert cursor is not None
-    told.append(StoredEvent(cursor, type, at, stored))
 
 
-def _change(connection: sqlite3.Connection, told: list[StoredEvent], id: str, change: Change) -> Changed | None:
+def _change(connection: sqlite3.Connection, told: _Events, id: str, change: Change) -> Changed | None:
     statement = _change_statement(
         tuple(change.set), change.states, due=change.due is not None, undelivered=change.undelivered
     )
@@ -360,7 +396,7 @@ def _change(connection: sqlite3.Connection, told: list[StoredEvent], id: str, ch
     row = connection.execute(statement, values).fetchone()
     if row is not None:
         stored = Stored._make(row)
-        _tell(connection, told, type=change.event, at=change.at, stored=stored)
+        told.tell(change.event, at=change.at, stored=stored)
         return Changed(True, stored)
     row = connection.execute(_GET, (id,)).fetchone()
     return None if row is None else Changed(False, Stored._make(row))
@@ -396,6 +432,11 @@ def _settle(done: asyncio.Future[Any], *, result: Any = None, failure: BaseExcep
         done.set_exception(failure)
     else:
         done.set_result(result)
+
+
+def _is_of_the_disk(failure: Exception) -> bool:
+    """Full, locked or broken, unlike a statement that is wrong in itself (SQLITE_ERROR)."""
+    return isinstance(failure, sqlite3.OperationalError) and failure.sqlite_errorcode != sqlite3.SQLITE_ERROR
 
 
 def _failed(failure: BaseException) -> StoreFailed:
