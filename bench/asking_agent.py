@@ -35,7 +35,7 @@ class AskingAgent:
         match message.get("method"):
             case "session/prompt":
                 self.asked += 1
-                session = message["params"]["sessionId"]
+                session: str = message["params"]["sessionId"]
                 question = f"q-{session}-{self.asked}"
                 self.prompt_of[question] = message["id"]
                 return QUESTION % (question.encode(), session.encode())
@@ -46,7 +46,7 @@ class AskingAgent:
                 self.sessions += 1
                 return NEW_SESSION % (message["id"], b"s%d" % self.sessions)
             case "initialize":
-                return INITIALIZED % message["id"]
+                return INITIALIZED % int(message["id"])
             case _:
                 return b""
 

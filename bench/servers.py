@@ -63,7 +63,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], *, port: int, token: str
         time.sleep(0.05)
     ended = "did not get ready" if process.poll() is None else f"ended with code {process.returncode}"
     end_of_log = log.read_text(errors="replace")[-2000:]
-    raise ServerDidNotStart(f"{Path(process.args[0]).name} {ended}:\n{end_of_log}")  # type: ignore[index]
+    raise ServerDidNotStart(f"the server {ended}:\n{end_of_log}")
 
 
 def _status(port: int, *, token: str, path: str) -> int | None:

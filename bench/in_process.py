@@ -1,0 +1,148 @@
+"""The same cycle without HTTP: through the broker, or through the bare store; a process of its own, prints JSON."""
+
+import argparse
+import asyncio
+import gc
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import perf_counter
+
+import uvloop
+
+from handraise.asks import Answer, Ask, Option, Origin, Question
+from handraise.broker import Broker
+from handraise.stores import Change, NewAsk, Query
+from handraise.stores.sqlite import SqliteStore
+from handraise.wire import answer_text, content_text
+
+WARM_UP_SECONDS = 0.5
+QUESTIONS = (
+    Question(
+        "Which database?",
+        (
+            Option("SQLite", description="one file"),
+            Option("PostgreSQL", description="shared"),
+            Option("None", description="in memory"),
+        ),
+        header="Storage",
+    ),
+)
+ANSWER = Answer(answers=(("SQLite",),), by="bench", via="bench")
+
+# One cycle of the session with this number; the count makes its ask's id.
+Cycle = Callable[[int, int], Awaitable[None]]
+
+
+@asynccontextmanager
+async def broker_cycles(folder: Path) -> AsyncIterator[Cycle]:
+    """The calls the HTTP routes make, without HTTP; each question is answered in a task of its own."""
+    store = await SqliteStore.open_file(folder / "broker.sqlite")
+    async with Broker(store) as broker, asyncio.TaskGroup() as tasks:
+        feed = broker.feeds.follow(Query(), after=await store.cursor())
+
+        async def answer_everything() -> None:
+            async for batches in feed.batches():
+                for event in (event for batch in batches for event in batch.events):
+                    if event.type == "asked":
+                        tasks.create_task(broker.settle(event.ask.id, ANSWER))
+
+        async def cycle(session: int, count: int) -> None:
+            opened = await broker.open(_ask(session, count))
+            stored = await broker.wait(opened.stored.id)
+            assert stored.state == "answered"
+
+        answerer = tasks.create_task(answer_everything())
+        yield cycle
+        answerer.cancel()
+        broker.feeds.leave(feed)
+    await store.close()
+
+
+@asynccontextmanager
+async def store_cycles(folder: Path) -> AsyncIterator[Cycle]:
+    """The two durable writes of a cycle, with texts made beforehand."""
+    store = await SqliteStore.open_file(folder / "store.sqlite")
+    texts = [content_text(_ask(session, 0)) for session in range(1000)]
+    answer = answer_text(ANSWER)
+
+    async def cycle(session: int, count: int) -> None:
+        id = f"b-{session}-{count}"
+        await store.open(
+            NewAsk(
+                id=id,
+                base=None,
+                owner="",
+                worker=None,
+                session=f"s-{session}",
+                run=None,
+                agent="bench",
+                content=texts[session],
+                state="asked",
+                asked_at=count,
+                timeout=None,
+                deadline=None,
+                fallback=None,
+                answer=None,
+                events=("asked",),
+            )
+        )
+        changed = await store.change(
+            id,
+            Change(states=("asked",), set={"state": "answered", "answer": answer}, event="answered", at=count),
+        )
+        assert changed is not None
+        assert changed.done
+
+    yield cycle
+    await store.close()
+
+
+LEVELS = {"broker": broker_cycles, "store": store_cycles}
+
+
+async def measure(level: str, *, folder: Path, sessions: int, seconds: float) -> dict[str, float]:
+    async with LEVELS[level](folder) as cycle:
+        finished, running = 0, True
+
+        async def again_and_again(session: int) -> None:
+            nonlocal finished
+            count = 0
+            while running:
+                count += 1
+                await cycle(session, count)
+                finished += 1
+
+        async with asyncio.TaskGroup() as tasks:
+            for session in range(sessions):
+                tasks.create_task(again_and_again(session))
+            await asyncio.sleep(WARM_UP_SECONDS)
+            before, begin = finished, perf_counter()
+            await asyncio.sleep(seconds)
+            counted, elapsed = finished - before, perf_counter() - begin
+            running = False
+    return {"cycles_per_second": round(counted / elapsed, 1)}
+
+
+def _ask(session: int, count: int) -> Ask:
+    return Ask(id=f"b-{session}-{count}", questions=QUESTIONS, origin=Origin(agent="bench", session=f"s-{session}"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("level", choices=sorted(LEVELS))
+    parser.add_argument("--folder", type=Path, required=True, help="where the database goes; must exist")
+    parser.add_argument("--sessions", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=5)
+    args = parser.parse_args()
+    # As `handraise serve` sets it.
+    gc.set_threshold(50_000, 20, 20)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        result = runner.run(measure(args.level, folder=args.folder, sessions=args.sessions, seconds=args.seconds))
+    json.dump(result, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
