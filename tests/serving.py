@@ -6,8 +6,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -142,6 +143,29 @@ async def serving(home: Path, *, port: int = 0, **changes: Any) -> AsyncIterator
         token = settings.token_file.read_text().strip()
         http = await stack.enter_async_context(a_client(running.url, token))
         yield Served(settings=settings, running=running, http=http, _stack=stack)
+
+
+@contextmanager
+def serving_in_a_thread(home: Path, **changes: Any) -> Iterator[str]:
+    """A desk beside a test that blocks; its address."""
+    ready: Future[str] = Future()
+    leave: Future[None] = Future()
+
+    async def serve() -> None:
+        async with serving(home, **changes) as desk:
+            ready.set_result(desk.url)
+            await asyncio.wrap_future(leave)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="desk") as pool:
+        served = pool.submit(asyncio.run, serve())
+        try:
+            wait([served, ready], timeout=START, return_when=FIRST_COMPLETED)
+            if served.done():
+                served.result()  # why it did not start
+            yield ready.result()
+        finally:
+            leave.set_result(None)
+            served.result(PATIENCE)
 
 
 class DeskProcess:

@@ -7,6 +7,7 @@ Fields an agent sent that we do not know are kept in `extra`.
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
@@ -40,6 +41,8 @@ MOST_OPTIONS = 500
 LONGEST_TEXT = 20_000
 LONGEST_NAME = 500  # ids, and the names of agents, sessions, runs, tools
 MOST_LEVELS = 100  # of what an agent nests in free form; JSON parsers give up at 200, and what we tell wraps it in more
+
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp", "Zs"}  # control, format, surrogates, private use, separators
 
 RECOMMENDED = "(recommended)"  # the suffix by which OpenCode and Claude Code mark an option
 
@@ -267,7 +270,7 @@ def _beyond_limits(ask: Ask, *, size: int | None) -> Iterator[tuple[str, str]]:
     names = [("id", ask.id), ("origin.agent", origin.agent), ("origin.session", origin.session)]
     names += [(f"origin.{key}", value) for key in ("run", "step", "parent") if (value := getattr(origin, key))]
     for at, name in names:
-        if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        if not name or len(name) > LONGEST_NAME or not _is_printable(name):
             yield at, f"1 to {LONGEST_NAME} printable characters expected"
     if ask.id in (".", ".."):
         yield "id", "an address cannot hold this id: the dots would be taken for a folder"
@@ -300,6 +303,11 @@ def _beyond_limits(ask: Ask, *, size: int | None) -> Iterator[tuple[str, str]]:
             yield "permission.tool", "the name of the tool is missing"
         if not permission.replies:
             yield "permission.replies", "name the replies the agent takes, such as once and reject"
+
+
+def _is_printable(name: str) -> bool:
+    """As `str.isprintable`, but what a newer Unicode than this Python's may have added counts as printable."""
+    return name.isprintable() or not any(unicodedata.category(each) in _UNPRINTABLE and each != " " for each in name)
 
 
 def _texts(ask: Ask) -> Iterator[tuple[str, str]]:

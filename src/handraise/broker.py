@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from handraise.asks import Answer, Ask, Handling, State, bound, fit
 from handraise.clock import Clock, SystemClock
@@ -52,9 +52,19 @@ __all__ = ["Broker"]
 
 log = logging.getLogger(__name__)
 
+DELIVERIES_AFTER = 0.02  # seconds in which deliveries gather, so that the next ask does not queue behind their commit
 RETRY = 1000  # milliseconds until a write of our own that failed is tried again
 MOST_REMEMBERED = 4096  # asks whose content is kept parsed, so that an answer is checked without reading it
 SETTLED = frozenset({"answered", "rejected", "withdrawn"})
+
+
+class _How(NamedTuple):
+    """What is said about an ask besides itself."""
+
+    handling: Handling | None
+    owner: str
+    worker: str | None
+    base: str | None = None  # the id without its ordinal, where it has one
 
 
 class Broker:
@@ -116,35 +126,28 @@ class Broker:
         while that is open or its answer was not taken, so that an old answer never grants a new command.
         Raises AskDoesNotFit, and AskDiffers where the id stands for something else.
         """
+        how = _How(handling=handling, owner=owner, worker=worker)
         if not ordinal:
-            return await self._open(ask, base=None, handling=handling, owner=owner, worker=worker, wait=wait)
-        await self._flush_deliveries()  # what the agent has taken is over, also if that is not written yet
-        newest = await self.store.newest(ask.id)
-        number = 1 if newest is None else int(newest.id.rpartition("#")[2])
-        while True:
-            if newest is None or not _is_over(newest):
-                numbered = replace(ask, id=f"{ask.id}#{number}")
-                opened = await self._open(
-                    numbered, base=ask.id, handling=handling, owner=owner, worker=worker, wait=None
-                )
-                if opened.how == "new" or not _is_over(opened.stored):
-                    break
-            newest, number = None, number + 1
+            return await self._open(ask, how, wait=wait)
+        opened = await self._open_numbered(ask, how)
         if wait is None or opened.stored.state in SETTLED:
             return opened
         return opened._replace(stored=await self.wait(opened.stored.id, timeout=wait))
 
-    async def _open(
-        self,
-        ask: Ask,
-        *,
-        base: str | None,
-        handling: Handling | None,
-        owner: str,
-        worker: str | None,
-        wait: float | None,
-    ) -> Opened:
-        row = self._decided(ask, base=base, handling=handling, owner=owner, worker=worker)
+    async def _open_numbered(self, ask: Ask, how: _How) -> Opened:
+        await self._flush_deliveries()  # what the agent has taken is over, also if that is not written yet
+        newest = await self.store.newest(ask.id)
+        number = 1
+        if newest is not None:
+            number = int(newest.id.rpartition("#")[2]) + _is_over(newest)
+        while True:
+            opened = await self._open(replace(ask, id=f"{ask.id}#{number}"), how._replace(base=ask.id))
+            if opened.how == "new" or not _is_over(opened.stored):
+                return opened
+            number += 1
+
+    async def _open(self, ask: Ask, how: _How, *, wait: float | None = None) -> Opened:
+        row = self._decided(ask, how)
         await self.sessions.mention(ask.origin, at=row.asked_at)
         with self._listening(ask.id) as settled:
             self._opening[ask.id] = row.content, ask
@@ -161,22 +164,20 @@ class Broker:
             heard = await self.wait(ask.id, timeout=wait)
         return opened._replace(stored=heard or await self.stored(ask.id))
 
-    def _decided(
-        self, ask: Ask, *, base: str | None, handling: Handling | None, owner: str, worker: str | None
-    ) -> NewAsk:
+    def _decided(self, ask: Ask, how: _How) -> NewAsk:
         """The row of a new ask with policy's verdict in it. Nobody evaluates policy again for it."""
         content = content_text(ask)
         bound(ask, size=len(content))
         try:
-            verdict = policy_for(handling or self.handling)(ask)
+            verdict = policy_for(how.handling or self.handling)(ask)
         except SettingsError as unusable:
             raise AskDoesNotFit(str(unusable)) from None
         now = self.clock.now()
         row = NewAsk(
             id=ask.id,
-            base=base,
-            owner=owner,
-            worker=worker,
+            base=how.base,
+            owner=how.owner,
+            worker=how.worker,
             session=ask.origin.session,
             run=ask.origin.run,
             agent=ask.origin.agent,
@@ -290,8 +291,9 @@ class Broker:
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
         """The agent took the answer, or could not. Written soon, in batches, off the waiting path."""
+        if not self._deliveries:
+            asyncio.get_running_loop().call_later(DELIVERIES_AFTER, self._chores.set)
         self._deliveries.append((id, error))
-        self._chores.set()
 
     # Answering --------------------------------------------------------------------------------------------
 
@@ -364,6 +366,10 @@ class Broker:
             raise AskNotFound(id)
         return stored
 
+    async def cursor(self) -> int:
+        """Where events stand now."""
+        return await self.store.cursor()
+
     async def get(self, id: str) -> Ask:
         return (await self.stored(id)).ask()
 
@@ -393,7 +399,7 @@ class Broker:
     ) -> AsyncIterator[Event]:
         """What happens from now on, or after a cursor: every event once, in order, until the desk closes."""
         if after is None:
-            after = await self.store.cursor()
+            after = await self.cursor()
         feed = self.feeds.follow(Query(session=session, run=run, worker=worker), after=after)
         try:
             async for batches in feed.batches():

@@ -46,6 +46,7 @@ WAIT = 50.0  # seconds one call is parked; proxies commonly cut at 60
 SILENCE = 45.0  # three heartbeats missed: the stream is dead
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # between attempts to reach a desk that went away
 PATIENCE = 5  # attempts at a desk that says it cannot right now
+GOODBYE = 2.0  # seconds in which the last deliveries are told; a desk that is down must not hold us
 
 Reply: TypeAlias = str | Sequence[str] | Sequence[Sequence[str]] | Answer | None
 Handler: TypeAlias = Callable[[Ask], Reply | Awaitable[Reply]]
@@ -79,6 +80,7 @@ class Client:
         self._url = url
         self._token = token
         self._reached = False
+        self._at_home = False  # the desk we reached is the one that this home wrote down
         self._deliveries: list[dict[str, Any]] = []
         self._has_deliveries = asyncio.Event()
         self._http = httpx2.AsyncClient(timeout=httpx2.Timeout(10.0, pool=None), trust_env=False)
@@ -97,8 +99,9 @@ class Client:
         self._reporting.cancel()
         await self._tasks.__aexit__(None, None, None)
         if self._deliveries:
-            with suppress(HandraiseError):
-                await self._send_deliveries()
+            with suppress(HandraiseError, TimeoutError):
+                async with asyncio.timeout(GOODBYE):
+                    await self._send_deliveries()
         await self._http.aclose()
 
     @property
@@ -171,6 +174,10 @@ class Client:
 
     # Reading ----------------------------------------------------------------------------------------------
 
+    async def cursor(self) -> int:
+        """Where events stand now."""
+        return int((await self.call("GET", "/v1/cursor"))["cursor"])
+
     async def get(self, id: str) -> Ask:
         return parse_ask(await self._call("GET", f"/v1/asks/{quote(id, safe='')}"))
 
@@ -214,6 +221,7 @@ class Client:
         pause = FIRST_PAUSE
         while True:
             headers = {} if cursor is None else {"Last-Event-ID": cursor}
+            pause = await self._until_back(pause)
             try:
                 async with self._http.stream(
                     "GET",
@@ -224,7 +232,8 @@ class Client:
                 ) as response:
                     if response.status_code != 200:
                         raise _error(response.status_code, await response.aread())
-                    self._reached, pause = True, FIRST_PAUSE
+                    self._reach()
+                    pause = FIRST_PAUSE
                     frames = Frames()
                     async for chunk in response.aiter_bytes():
                         for frame in frames.feed(chunk):
@@ -256,6 +265,7 @@ class Client:
         content = None if body is None else json.dumps(body).encode()
         pause, attempts = FIRST_PAUSE, 0
         while True:
+            pause = await self._until_back(pause)
             try:
                 response = await self._http.request(
                     method,
@@ -265,7 +275,7 @@ class Client:
                     headers=self._headers({"Content-Type": "application/json"}),
                     timeout=httpx2.Timeout(10.0, read=patience, pool=None),
                 )
-                self._reached = True
+                self._reach()
                 if response.status_code < 400:
                     return response.content
                 raise _error(response.status_code, response.content)
@@ -277,6 +287,18 @@ class Client:
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _reach(self) -> None:
+        self._reached = True
+        if not self._at_home and self._url is None and self._settings.url is None:
+            self._at_home = self._settings.running_desk() is not None
+
+    async def _until_back(self, pause: float) -> float:
+        """Wait while the desk of this home has left and no other has moved in: whoever else listens is not ours."""
+        while self._at_home and self._settings.running_desk() is None:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+        return pause
 
     def _give_up_unless_reached(self, failure: Exception) -> None:
         if not self._reached:
@@ -376,7 +398,7 @@ class Desk:
             id=id or f"ask_{secrets.token_hex(12)}",
             questions=_questions(question, options, header=header, multiple=multiple, custom=custom),
             permission=question if isinstance(question, Permission) else None,
-            origin=Origin(agent=agent, session=session or self._session, machine=socket.gethostname()),
+            origin=self._origin(agent, session=session, id=id),
         )
         handling = handling or self._settings.handling
         if timeout is not None:
@@ -387,6 +409,12 @@ class Desk:
         if answer.rejected:
             raise Rejected(answer)
         return answer
+
+    def _origin(self, agent: str, *, session: str | None, id: str | None) -> Origin:
+        """An id that is given may come again from another process or machine: nothing of this one may tell it apart."""
+        if id is not None:
+            return Origin(agent=agent, session=session or f"script:{id}")
+        return Origin(agent=agent, session=session or self._session, machine=socket.gethostname())
 
     def on_question(self, handler: Handler) -> Handler:
         """Call `handler` with every open ask that has questions, now and from now on; what it returns is the answer.
@@ -427,7 +455,7 @@ class Desk:
     async def _serve_handlers(self) -> None:
         """Open asks first, then new ones. An ask seen twice is offered once."""
         offered: set[str] = set()
-        newest = int((await self.client.call("GET", "/v1/cursor"))["cursor"])
+        newest = await self.client.cursor()
         async for ask in self.client.asks(state="asked"):
             offered.add(ask.id)
             await self._offer(ask)

@@ -42,13 +42,26 @@ class Settings:
         return self.home / "desk.json"
 
     def running_desk(self) -> str | None:
-        """The address that the desk of this home wrote down, whether or not it still lives."""
+        """The address that the desk of this home wrote down, if that desk still lives.
+
+        A killed one leaves its file behind; whoever listens at its port by now must not be sent our token.
+        """
         try:
             told = json.loads(self.desk_file.read_text())
-        except (OSError, ValueError):
+            url, pid = str(told["url"]), int(told["pid"])
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        url = told.get("url") if isinstance(told, dict) else None
-        return url if isinstance(url, str) else None
+        return url if _lives(pid) else None
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:  # it does, and is somebody else's
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def load(environ: Mapping[str, str] | None = None, *, cwd: Path | None = None) -> Settings:

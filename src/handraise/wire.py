@@ -345,8 +345,8 @@ def parse(kind: type[T], body: bytes) -> T:
 
 def json_schemas(*kinds: type, refs: str) -> dict[str, Any]:
     """The JSON schema of each kind and of everything it holds, by name. `refs` is where `{model}` will be found."""
-    wanted = [(kind, "validation", adapter(kind)) for kind in kinds]
-    _, schemas = TypeAdapter.json_schemas(wanted, ref_template=refs)  # type: ignore[arg-type]
+    wanted: list[Any] = [(kind, "validation", adapter(kind)) for kind in kinds]
+    _, schemas = TypeAdapter.json_schemas(wanted, ref_template=refs)
     definitions: dict[str, Any] = schemas["$defs"]
     return definitions
 

@@ -34,6 +34,9 @@ class Inbox(Protocol):
     ) -> AsyncIterator[Event]:
         """What happens from now on, or after a cursor: every event once, in order."""
 
+    async def cursor(self) -> int:
+        """Where events stand now. Listing first and following from here misses nothing in between."""
+
     async def get(self, id: str) -> Ask:
         """Raises AskNotFound."""
 

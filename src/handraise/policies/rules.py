@@ -37,7 +37,7 @@ def apply_rules(question: Question, rules: Sequence[AutoRule]) -> tuple[tuple[st
     alone = Ask(id="-", questions=(question,), origin=Origin(agent="-", session="-"))
     for number, rule in enumerate(rules, start=1):
         matches = compiled(rule.match)
-        if not matches(question.header) and not matches(question.question):
+        if not any(text and matches(text) for text in (question.header, question.question)):
             continue
         name = f"rule {number} ({rule.match!r})"
         try:

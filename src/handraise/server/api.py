@@ -81,8 +81,9 @@ def _in_our_words(request: Request, error: Exception) -> HandraiseError:
     """What the framework says about a request that fits no route, or a route but not its method."""
     if not isinstance(error, HTTPException) or error.status_code != 405:
         return RouteNotFound("there is no such route; `/openapi.json` lists them")
-    fitting = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
-    allow = ", ".join(sorted({method for route in fitting for method in route.methods or ()}))
+    fitting = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for route in fitting if route.path == fitting[0].path for method in route.methods or ()}
+    allow = ", ".join(sorted(methods))
     return WrongMethod(f"this route takes {allow}", allow=allow)
 
 

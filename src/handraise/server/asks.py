@@ -44,7 +44,7 @@ class AskRoutes:
         self._broker = broker
         self._most_waits = most_waits
         self._waits = 0
-        self._actions: dict[str, Action] = {
+        self.actions: dict[str, Action] = {
             "answer": self._answer,
             "reject": self._reject,
             "keep-waiting": self._keep_waiting,
@@ -68,7 +68,7 @@ class AskRoutes:
                     raise WrongMethod("use GET to read an ask", allow="GET")
                 await self._get(scope, receive, send, unquote(parts[3].decode("ascii")))
             case 5:
-                action = self._actions.get(parts[4].decode("ascii"))
+                action = self.actions.get(parts[4].decode("ascii"))
                 if action is None:
                     raise RouteNotFound("there is no such route; `/openapi.json` lists them")
                 if method != "POST":

@@ -1,9 +1,862 @@
-"""The OpenAPI document: shapes from the records themselves, routes written down beside them."""
+"""The OpenAPI document: shapes from the records themselves, routes and refusals written down beside them.
+
+`asks.bound` and the routes demand more than the types say. That is `_LIMITS`, and the tests hold both to it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Ask
+from handraise.wire import AnswerBody, AskBody, DeliveriesBody, RejectBody, TokenBody, WithdrawBody, json_schemas
+
+__all__ = ["document"]
+
+Schema = dict[str, Any]
+
+_REFS = "#/components/schemas/{model}"
 
 
+@cache
 def document() -> dict[str, Any]:
-    return {}
+    """OpenAPI 3.1. Do not change what you get: everybody gets the same."""
+    paths: dict[str, Any] = {}
+    for route in _ROUTES:
+        method, _, path = route.route.partition(" ")
+        paths.setdefault(path, {})[method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "handraise",
+            "version": version("handraise"),
+            "summary": "The one desk where every coding agent's raised hand arrives.",
+            "description": _ABOUT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "tags": [{"name": name, "description": description} for name, description in _TAGS.items()],
+        "paths": paths,
+        "components": {
+            "schemas": _schemas(),
+            "parameters": _PARAMETERS,
+            "securitySchemes": _SECURITY,
+        },
+    }
+
+
+# Routes -----------------------------------------------------------------------------------------------------
+
+
+class _Route(NamedTuple):
+    route: str  # method and path
+    id: str
+    summary: str
+    scope: str | None  # what a token needs; empty for any token, None where none is needed
+    replies: Mapping[int, tuple[str, str]]  # status: (a schema, a media type or nothing; what it means)
+    refusals: tuple[str, ...] = ()
+    body: str | None = None
+    body_required: bool = True
+    query: tuple[str, ...] = ()
+    tag: str = "asks"
+
+
+_TAGS = {
+    "asks": "What agents ask and people answer.",
+    "events": "What happens, as it happens.",
+    "sessions": "The conversations that asks come from, and the questions of one of them.",
+    "access": "Tokens and signing in.",
+    "desk": "The desk itself.",
+    "opencode": "The routes of an OpenCode server, so that its clients answer for every agent. In its own words.",
+}
+
+_READ = ("bad_request", "too_large")
+_SETTLED = ("already_answered", "ask_withdrawn")
+_NO_SUCH_QUESTION = ("not_found", "session_not_found", "ask_not_found")
+
+_ROUTES = (
+    _Route(
+        "POST /v1/asks",
+        "raise_an_ask",
+        "Raise a hand, or join the one raised before under the same id",
+        scope="ask",
+        query=("wait",),
+        body="AskBody",
+        replies={
+            201: ("Ask", "A new ask. With `wait` it may be settled already."),
+            200: ("Ask", "Joined: the same was asked before under this id. One that was withdrawn is open again."),
+        },
+        refusals=(*_READ, "ask_differs", "ask_does_not_fit", "overloaded", "store_failed"),
+    ),
+    _Route(
+        "GET /v1/asks",
+        "list_asks",
+        "Asks in the order they were raised, in every state unless one is named",
+        scope="answer",
+        query=("state", "agent", "session", "run", "after_ask", "limit"),
+        replies={200: ("Asks", "A page of asks.")},
+        refusals=("bad_request",),
+    ),
+    _Route(
+        "GET /v1/asks/{id}",
+        "show_an_ask",
+        "One ask, at once or as soon as it is settled. Never counts as delivered",
+        scope="",
+        query=("wait",),
+        replies={200: ("Ask", "The ask. After an expired wait it is told as it is.")},
+        refusals=("bad_request", "ask_not_found", "overloaded"),
+    ),
+    _Route(
+        "POST /v1/asks/{id}/answer",
+        "answer_an_ask",
+        "Answer its questions, or reply to the permission it wants. The first answer counts",
+        scope="answer",
+        body="AnswerBody",
+        replies={200: ("Ask", "It is settled with this answer, by you or by somebody who said the same before.")},
+        refusals=(*_READ, "ask_not_found", *_SETTLED, "answer_does_not_fit", "store_failed"),
+    ),
+    _Route(
+        "POST /v1/asks/{id}/reject",
+        "reject_an_ask",
+        "Refuse it, finally. The reason reaches the agent",
+        scope="answer",
+        body="RejectBody",
+        body_required=False,
+        replies={200: ("Ask", "It is rejected.")},
+        refusals=(*_READ, "ask_not_found", *_SETTLED, "store_failed"),
+    ),
+    _Route(
+        "POST /v1/asks/{id}/keep-waiting",
+        "keep_waiting",
+        "Move the deadline by the time the ask was given",
+        scope="answer",
+        replies={200: ("Ask", "The ask with its new deadline, or unchanged where it has none.")},
+        refusals=("too_large", "ask_not_found", *_SETTLED, "store_failed"),
+    ),
+    _Route(
+        "POST /v1/asks/{id}/withdraw",
+        "withdraw_an_ask",
+        "Say that the agent no longer waits",
+        scope="ask",
+        body="WithdrawBody",
+        body_required=False,
+        replies={200: ("Ask", "It is withdrawn.")},
+        refusals=(*_READ, "ask_not_found", "already_answered", "store_failed"),
+    ),
+    _Route(
+        "POST /v1/deliveries",
+        "report_deliveries",
+        "Say which answers agents took, and why they could not take others",
+        scope="ask",
+        body="DeliveriesBody",
+        replies={200: ("Reported", "What is written down, and the ids nobody knows.")},
+        refusals=(*_READ, "store_failed"),
+    ),
+    _Route(
+        "GET /v1/events",
+        "follow_events",
+        "Every event once and in order, after a cursor or from now on. A token that may only ask names its `worker`",
+        scope="",
+        query=("after_event", "run", "session", "worker", "Last-Event-ID"),
+        replies={200: ("text/event-stream", "Each frame has the cursor as `id` and an Event as `data`.")},
+        refusals=("bad_request",),
+        tag="events",
+    ),
+    _Route(
+        "GET /v1/cursor",
+        "show_the_cursor",
+        "Where the events stand, to follow them from here later",
+        scope="answer",
+        replies={200: ("Cursor", "The cursor of the newest event.")},
+        tag="events",
+    ),
+    _Route(
+        "GET /v1/sessions",
+        "list_sessions",
+        "The newest 200 sessions",
+        scope="answer",
+        replies={200: ("Sessions", "The newest first.")},
+        tag="sessions",
+    ),
+    _Route(
+        "GET /v1/sessions/{session}",
+        "show_a_session",
+        "One session",
+        scope="answer",
+        replies={200: ("Session", "The session.")},
+        refusals=("not_found", "session_not_found"),
+        tag="sessions",
+    ),
+    _Route(
+        "GET /v1/sessions/{session}/events",
+        "follow_the_questions_of_a_session",
+        "The questions of one session as they come and go: `question.requested`, `question.resolved`",
+        scope="answer",
+        query=("after_event", "Last-Event-ID"),
+        replies={200: ("text/event-stream", "Each frame has the cursor as `id` and a QuestionEvent as `data`.")},
+        refusals=("bad_request", "not_found", "session_not_found"),
+        tag="sessions",
+    ),
+    _Route(
+        "POST /v1/sessions/{session}/questions/{question}/reply",
+        "reply_to_a_question_of_a_session",
+        "Answer it. `answers` is all that is read",
+        scope="answer",
+        body="AnswerBody",
+        replies={204: ("", "It is answered.")},
+        refusals=(*_READ, *_NO_SUCH_QUESTION, *_SETTLED, "answer_does_not_fit", "store_failed"),
+        tag="sessions",
+    ),
+    _Route(
+        "POST /v1/sessions/{session}/questions/{question}/reject",
+        "reject_a_question_of_a_session",
+        "Refuse it, finally",
+        scope="answer",
+        replies={204: ("", "It is rejected.")},
+        refusals=(*_NO_SUCH_QUESTION, *_SETTLED, "store_failed"),
+        tag="sessions",
+    ),
+    _Route(
+        "GET /v1/tokens",
+        "list_tokens",
+        "All tokens, without their secrets, which are kept nowhere",
+        scope="admin",
+        replies={200: ("Tokens", "By name.")},
+        tag="access",
+    ),
+    _Route(
+        "POST /v1/tokens",
+        "add_a_token",
+        "Make a token. Its secret is told here and never again",
+        scope="admin",
+        body="TokenBody",
+        replies={201: ("NewToken", "The new token.")},
+        refusals=(*_READ, "settings", "store_failed"),
+        tag="access",
+    ),
+    _Route(
+        "DELETE /v1/tokens/{name}",
+        "revoke_a_token",
+        "Refuse a token from now on, also on connections and streams that are open",
+        scope="admin",
+        replies={204: ("", "It is revoked.")},
+        refusals=("not_found", "store_failed"),
+        tag="access",
+    ),
+    _Route(
+        "POST /v1/signin",
+        "make_a_sign_in_link",
+        "Make a link that signs a browser in, once",
+        scope="admin",
+        replies={201: ("SignInLink", "The link.")},
+        tag="access",
+    ),
+    _Route(
+        "GET /signin/{code}",
+        "show_the_sign_in_page",
+        "The page with the button. Looking at it does not use the link up",
+        scope=None,
+        replies={200: ("text/html", "A page.")},
+        tag="access",
+    ),
+    _Route(
+        "POST /signin/{code}",
+        "sign_in",
+        "Use the link up and give the browser its cookie",
+        scope=None,
+        replies={
+            303: ("", "Signed in; on to the front page."),
+            410: ("text/html", "The link was used or has expired."),
+        },
+        refusals=("store_failed",),
+        tag="access",
+    ),
+    _Route(
+        "GET /",
+        "show_the_front_page",
+        "The front page",
+        scope="answer",
+        replies={200: ("text/html", "A page.")},
+        tag="desk",
+    ),
+    _Route(
+        "GET /healthz",
+        "check_health",
+        "Whether the desk is there",
+        scope=None,
+        replies={200: ("Health", "It is.")},
+        tag="desk",
+    ),
+    _Route(
+        "GET /metrics",
+        "show_metrics",
+        "Numbers for a monitoring system, as OpenMetrics",
+        scope="",
+        replies={200: ("application/openmetrics-text", "One line a number.")},
+        tag="desk",
+    ),
+    _Route(
+        "GET /openapi.json",
+        "show_this_document",
+        "This document",
+        scope="",
+        replies={200: ("Document", "OpenAPI 3.1.")},
+        tag="desk",
+    ),
+    *(
+        _Route(route, id, summary, scope="answer", replies={200: (reply, "As OpenCode tells it.")}, tag="opencode")
+        for route, id, summary, reply in (
+            ("GET /question", "opencode_questions", "Open questions", "OpenCodeRequests"),
+            ("GET /permission", "opencode_permissions", "Open permissions", "OpenCodeRequests"),
+            ("GET /session/status", "opencode_session_status", "Sessions that wait", "Document"),
+            ("GET /event", "opencode_events", "Events of one directory, or all", "text/event-stream"),
+            ("GET /global/event", "opencode_global_events", "Events with their directory", "text/event-stream"),
+        )
+    ),
+    _Route(
+        "GET /global/health",
+        "opencode_health",
+        "Whether the desk is there",
+        scope="",
+        replies={200: ("Document", "As OpenCode tells it.")},
+        tag="opencode",
+    ),
+    *(
+        _Route(
+            route,
+            id,
+            summary,
+            scope="answer",
+            body=body,
+            replies={
+                200: ("True", "Done."),
+                400: ("OpenCodeBadRequest", "Not what OpenCode takes, or not an answer to this."),
+                404: ("OpenCodeNotFound", "There is none of that id that waits, or no such route."),
+            },
+            refusals=("too_large", "store_failed"),
+            tag="opencode",
+        )
+        for route, id, summary, body in (
+            (
+                "POST /question/{question_request}/reply",
+                "opencode_reply_to_a_question",
+                "Answer by label",
+                "OpenCodeAnswers",
+            ),
+            ("POST /question/{question_request}/reject", "opencode_reject_a_question", "Refuse it", None),
+            ("POST /permission/{permission_request}/reply", "opencode_reply_to_a_permission", "Reply", "OpenCodeReply"),
+            (
+                "POST /session/{opencode_session}/permissions/{permission_request}",
+                "opencode_reply_to_a_permission_of_a_session",
+                "Reply, the way older clients do",
+                "OpenCodeResponse",
+            ),
+        )
+    ),
+)
+
+
+def _operation(route: _Route) -> Schema:
+    wanted = [route.scope] if route.scope else []
+    operation: Schema = {
+        "operationId": route.id,
+        "summary": route.summary,
+        "tags": [route.tag],
+        "security": [] if route.scope is None else [{name: wanted} for name in _SECURITY],
+        "responses": {str(status): _reply(*told) for status, told in route.replies.items()},
+    }
+    in_path = [f"{part[1:-1]}_in_path" for part in route.route.split("/") if part.startswith("{")]
+    parameters = [{"$ref": f"#/components/parameters/{name}"} for name in (*in_path, *route.query)]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        operation["requestBody"] = {
+            "required": route.body_required,
+            "content": {"application/json": {"schema": _ref(route.body)}},
+        }
+    always = ("forbidden",) if route.scope is None else ("unauthorized", "forbidden")
+    for status, codes in _by_status((*always, *route.refusals)).items():
+        operation["responses"].setdefault(str(status), _refusal(codes))
+    return operation
+
+
+def _reply(what: str, meaning: str) -> Schema:
+    reply: Schema = {"description": meaning}
+    if "/" in what:
+        reply["content"] = {what: {"schema": {"type": "string"}}}
+        if what in _TEXTS:
+            reply["content"][what]["example"] = _TEXTS[what]
+    elif what:
+        reply["content"] = {"application/json": {"schema": _ref(what)}}
+    return reply
+
+
+def _refusal(codes: list[str]) -> Schema:
+    refs = [_ref(_name(code)) for code in codes]
+    return {
+        "description": " Or: ".join(_REFUSALS[code].meaning for code in codes),
+        "content": {"application/json": {"schema": refs[0] if len(refs) == 1 else {"oneOf": refs}}},
+    }
+
+
+def _by_status(codes: Iterable[str]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for code in codes:
+        found.setdefault(_REFUSALS[code].status, []).append(code)
+    return dict(sorted(found.items()))
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": _REFS.format(model=name)}
+
+
+# Small pieces of schema -------------------------------------------------------------------------------------
+
+_TEXT: Schema = {"type": "string"}
+_TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
+_TIME: Schema = {"type": "string", "format": "date-time"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+# No control, format or private characters, and of the separators only the plain space.
+_PRINTABLE = r"^(?: |[^\p{Cc}\p{Cf}\p{Co}\p{Z}])+$"
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _object(fields: Mapping[str, Schema], *, optional: Iterable[str] = ()) -> Schema:
+    required = [name for name in fields if name not in set(optional)]
+    return {"type": "object", "properties": dict(fields), "required": required}
+
+
+# Parameters -------------------------------------------------------------------------------------------------
+
+
+def _parameter(name: str, schema: Schema, meaning: str, *, place: str = "query") -> Schema:
+    return {"name": name, "in": place, "required": place == "path", "schema": schema, "description": meaning}
+
+
+def _in_path(name: str, meaning: str, *, pattern: str | None = None, example: str | None = None) -> Schema:
+    schema: Schema = {"type": "string", "minLength": 1} | ({"pattern": pattern} if pattern else {})
+    parameter = _parameter(name, schema, meaning, place="path")
+    return parameter | ({"example": example} if example else {})
+
+
+_PARAMETERS: dict[str, Schema] = {
+    "id_in_path": _in_path("id", "The id of an ask, percent-encoded.", example="build-7"),
+    "session_in_path": _in_path("session", "The id of a session, percent-encoded.", example="claude:4f1c"),
+    "question_in_path": _in_path("question", "The id of an ask, percent-encoded.", example="build-7"),
+    "name_in_path": _in_path("name", "The name of the token.", example="ci"),
+    "code_in_path": _in_path("code", "What the link holds."),
+    "question_request_in_path": _in_path("question_request", "The id of an ask, with `que_`.", pattern="^que"),
+    "permission_request_in_path": _in_path("permission_request", "The id of an ask, with `per_`.", pattern="^per"),
+    "opencode_session_in_path": _in_path("opencode_session", "The id of a session, with `ses_`.", pattern="^ses"),
+    "wait": _parameter(
+        "wait",
+        {"type": "number", "minimum": 0, "maximum": 300},
+        "Seconds to wait for the answer. When they have passed the ask is told as it is.",
+    ),
+    "state": _parameter(
+        "state", {"type": "string", "enum": ["asked", "answered", "rejected", "withdrawn"]}, "Only asks in this state."
+    ),
+    "agent": _parameter("agent", _TEXT, "Only what this agent asked."),
+    "session": _parameter("session", _TEXT, "Only of this session."),
+    "run": _parameter("run", _TEXT, "Only of this run."),
+    "worker": _parameter("worker", _TEXT, "Only what this worker waits for."),
+    "limit": _parameter("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Asks a page."),
+    "after_ask": _parameter("after", {**_COUNT, "maximum": 2**62}, "`next` of the page before."),
+    "after_event": _parameter("after", {**_COUNT, "maximum": 2**62}, "Read on after this cursor; 0 is the beginning."),
+    "Last-Event-ID": _parameter(
+        "Last-Event-ID", {**_COUNT, "maximum": 2**62}, "As `after`, and stronger; browsers send it.", place="header"
+    ),
+}
+
+_SECURITY: dict[str, Schema] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "`handraise token add` makes one."},
+    "basic": {"type": "http", "scheme": "basic", "description": "Any user name, the token as password."},
+    "cookie": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "handraise-4263",
+        "description": "Set by signing in. The number is the port of the desk.",
+    },
+}
+
+
+# Refusals ---------------------------------------------------------------------------------------------------
+
+
+class _Refusal(NamedTuple):
+    status: int
+    meaning: str
+    message: str  # a real one, for the example
+    fields: Mapping[str, Schema] = {}
+    facts: Mapping[str, Any] = {}
+    optional: tuple[str, ...] = ()
+
+
+_PROBLEM = _object({"at": _TEXT, "problem": _TEXT})
+_QUESTION_PROBLEM = _object({"question": {"type": ["integer", "null"]}, "problem": _TEXT})
+
+_REFUSALS = {
+    "bad_request": _Refusal(
+        400,
+        "The query or the body cannot be read.",
+        "wait is a number of seconds from 0 to 300",
+    ),
+    "unauthorized": _Refusal(
+        401,
+        "No token, or one that is not or no longer known.",
+        "this needs a valid token: send `Authorization: Bearer …`; `handraise token add` makes one",
+    ),
+    "forbidden": _Refusal(
+        403,
+        "The token's scope is too small, or the Host or Origin is not ours.",
+        "the token 'ci' may not do this; it takes the scope 'answer'",
+        fields={"scope": _TEXT, "token": _TEXT, "host": _TEXT, "origin": _TEXT},
+        facts={"scope": "answer", "token": "ci"},
+        optional=("scope", "token", "host", "origin"),
+    ),
+    "not_found": _Refusal(
+        404,
+        "There is nothing of that name.",
+        "there is no token of that name; `handraise token list` shows them",
+    ),
+    "ask_not_found": _Refusal(
+        404,
+        "There is no such ask, or it is not yours to see.",
+        "there is no ask 'nobody'; `handraise asks` lists them",
+        fields={"id": _TEXT},
+        facts={"id": "nobody"},
+    ),
+    "session_not_found": _Refusal(
+        404,
+        "There is no such session.",
+        "there is no session 'nobody'",
+        fields={"id": _TEXT},
+        facts={"id": "nobody"},
+    ),
+    "ask_differs": _Refusal(
+        409,
+        "Something else was asked under this id.",
+        "ask 'build-7' exists with other content; use a new id to ask something else",
+        fields={"id": _TEXT},
+        facts={"id": "build-7"},
+    ),
+    "already_answered": _Refusal(
+        409,
+        "Somebody was faster, and said something else.",
+        "ask 'build-7' was already answered by ana in http",
+        fields={"id": _TEXT, "by": _TEXT, "via": _TEXT, "at": _TIME, "answer": _ref("Answer")},
+    ),
+    "ask_withdrawn": _Refusal(
+        410,
+        "The agent no longer waits.",
+        "ask 'build-7' was withdrawn: the agent no longer waits (aborted)",
+        fields={"id": _TEXT, "reason": _TEXT_OR_NULL},
+        facts={"id": "build-7", "reason": "aborted"},
+    ),
+    "too_large": _Refusal(
+        413,
+        "More than 4 MiB.",
+        "the body is larger than 4 MiB; ask with less text",
+    ),
+    "ask_does_not_fit": _Refusal(
+        422,
+        "What is asked is malformed or beyond the limits.",
+        "questions: an ask has either `questions`, at least one, or a `permission`",
+        fields={"problems": _list(_PROBLEM)},
+        facts={
+            "problems": [
+                {"at": "questions", "problem": "an ask has either `questions`, at least one, or a `permission`"}
+            ]
+        },
+    ),
+    "answer_does_not_fit": _Refusal(
+        422,
+        "The answer does not fit what was asked. The ask stays open.",
+        "the answer does not fit, the ask stays open: question 1: one value only; got 2",
+        fields={"problems": _list(_QUESTION_PROBLEM)},
+        facts={"problems": [{"question": 0, "problem": "one value only; got 2"}]},
+    ),
+    "settings": _Refusal(
+        422,
+        "The name is taken.",
+        "there is a token 'ci' already; revoke it first, or choose another name",
+    ),
+    "overloaded": _Refusal(
+        503,
+        "Too many calls wait here. What was asked is kept.",
+        "5000 calls wait here already; what you asked is kept. Wait on one stream instead "
+        "(`GET /v1/events?worker=`), or ask again later under the same id",
+    ),
+    "store_failed": _Refusal(
+        503,
+        "The database could not write; nothing of this was kept.",
+        "the database could not write (disk I/O error); nothing of this was kept, what was acknowledged before is "
+        "safe. Free space on the disk or look at its health, then try again",
+    ),
+}
+
+
+def _name(code: str) -> str:
+    return "".join(word.capitalize() for word in code.split("_"))
+
+
+def _refusal_schema(code: str, refusal: _Refusal) -> Schema:
+    fields = {"error": {"const": code, "type": "string"}, "message": _TEXT, **refusal.fields}
+    schema = _object(fields, optional=refusal.optional)
+    facts = refusal.facts
+    if code == "already_answered":
+        won = _EXAMPLES["Ask"]["answer"]
+        facts = {"id": "build-7", "by": won["by"], "via": won["via"], "at": won["at"], "answer": won}
+    schema["examples"] = [{"error": code, "message": refusal.message, **facts}]
+    return schema
+
+
+# Shapes -----------------------------------------------------------------------------------------------------
+
+# What is checked beyond the types of the records.
+_TEXTS_LIMIT: Schema = {"maxLength": LONGEST_TEXT}
+_NAME_LIMIT: Schema = {"minLength": 1, "maxLength": LONGEST_NAME, "pattern": _PRINTABLE}
+_LIMITS: dict[str, Schema] = {
+    "AskBody.id": {"pattern": _PRINTABLE, "not": {"pattern": r"^(?:@|\.\.?$)"}},
+    "AskBody.questions": {"maxItems": MOST_QUESTIONS},
+    "Origin.agent": _NAME_LIMIT,
+    "Origin.session": _NAME_LIMIT,
+    **{
+        f"Origin.{name}": {"maxLength": LONGEST_NAME, "pattern": f"^$|{_PRINTABLE}"}
+        for name in ("run", "step", "parent")
+    },
+    **{f"Origin.{name}": _TEXTS_LIMIT for name in ("cwd", "machine")},
+    "Question.question": {"minLength": 1, **_TEXTS_LIMIT},
+    "Question.header": _TEXTS_LIMIT,
+    "Question.options": {"maxItems": MOST_OPTIONS},
+    "Option.label": {"minLength": 1, **_TEXTS_LIMIT},
+    **{f"Option.{name}": _TEXTS_LIMIT for name in ("description", "value", "preview")},
+    "Permission.tool": {"minLength": 1, **_TEXTS_LIMIT},
+    **{f"Permission.{name}": _TEXTS_LIMIT for name in ("summary", "command", "cwd", "url")},
+    "Permission.replies": {"minItems": 1},
+}
+_QUESTIONS_OR_PERMISSION = [
+    {
+        "title": "Questions",
+        "required": ["questions"],
+        "properties": {"questions": {"minItems": 1}, "permission": {"type": "null"}},
+    },
+    {
+        "title": "A permission",
+        "required": ["permission"],
+        "properties": {"permission": {"type": "object"}, "questions": {"maxItems": 0}},
+    },
+]
+_ANSWERS_OR_REPLY = [
+    {
+        "title": "Answers",
+        "required": ["answers"],
+        "properties": {"answers": {"type": "array"}, "reply": {"type": "null"}},
+    },
+    {
+        "title": "A reply",
+        "required": ["reply"],
+        "properties": {"reply": {"type": "string"}, "answers": {"type": "null"}},
+    },
+]
+# Without options and own text nobody could answer.
+_UNANSWERABLE = {
+    "required": ["custom"],
+    "properties": {"custom": {"const": False}, "options": {"maxItems": 0}, "kind": {"const": "choice"}},
+}
+_ALWAYS_TOLD = {
+    "Answer": ["answers", "reply", "rejected", "reason", "notes", "by", "via", "at"],
+    "Ask": [
+        *("id", "questions", "permission", "origin", "state", "asked_at", "deadline", "remaining", "fallback"),
+        *("answer", "delivered_at", "delivery_error", "withdrawn_reason"),
+    ],
+}
+
+
+def _schemas() -> dict[str, Schema]:
+    schemas = json_schemas(Ask, AskBody, AnswerBody, RejectBody, WithdrawBody, DeliveriesBody, TokenBody, refs=_REFS)
+    for schema in schemas.values():
+        schema.pop("title", None)
+        for field in schema["properties"].values():
+            field.pop("title", None)
+    for where, limits in _LIMITS.items():
+        record, _, name = where.partition(".")
+        field = schemas[record]["properties"][name]
+        given = next((branch for branch in field.get("anyOf", ()) if branch.get("type") != "null"), field)
+        given |= limits
+    schemas["AskBody"]["oneOf"] = _QUESTIONS_OR_PERMISSION
+    schemas["AnswerBody"]["oneOf"] = _ANSWERS_OR_REPLY
+    schemas["Question"]["not"] = _UNANSWERABLE
+    for name, always in _ALWAYS_TOLD.items():
+        schemas[name]["required"] = always
+    schemas["Ask"]["properties"]["asked_at"] = _TIME
+    schemas |= _TOLD
+    for name, example in _EXAMPLES.items():
+        schemas[name]["examples"] = [example]
+    return schemas | {_name(code): _refusal_schema(code, refusal) for code, refusal in _REFUSALS.items()}
+
+
+_SESSION = {
+    "id": _TEXT,
+    "agent": _TEXT,
+    "state": {"type": "string", "enum": ["waiting", "idle"]},
+    "parent": _TEXT_OR_NULL,
+    "cwd": _TEXT_OR_NULL,
+    "machine": _TEXT_OR_NULL,
+    "created_at": _TIME,
+    "open_asks": _COUNT,
+}
+_SCOPES: Schema = _list({"type": "string", "enum": ["ask", "answer", "admin"]})
+
+_TOLD: dict[str, Schema] = {
+    "Asks": _object({"asks": _list(_ref("Ask")), "next": _TEXT}, optional=["next"]),
+    "Reported": _object({"reported": _COUNT, "unknown": _list(_TEXT)}),
+    "Event": _object(
+        {
+            "type": {
+                "type": "string",
+                "description": "Newer desks may tell more of them.",
+                "examples": ["asked", "answered", "rejected", "withdrawn", "delivered", "deadline_moved"],
+            },
+            "at": _TIME,
+            "ask": _ref("Ask"),
+        }
+    ),
+    "QuestionEvent": _object(
+        {
+            "type": {"type": "string", "enum": ["question.requested", "question.resolved"]},
+            "session_id": _TEXT,
+            "at": _TIME,
+            "question_id": _TEXT,
+            "prompt": _TEXT,
+            "options": _list(_TEXT),
+            "response": _TEXT_OR_NULL,
+            "status": {"type": "string", "enum": ["requested", "answered", "rejected"]},
+        }
+    ),
+    "Cursor": _object({"cursor": _COUNT}),
+    "Session": _object(_SESSION),
+    "Sessions": _object({"sessions": _list(_ref("Session"))}),
+    "Token": _object({"name": _TEXT, "scopes": _SCOPES, "created_at": _TIME}),
+    "Tokens": _object({"tokens": _list(_ref("Token"))}),
+    "NewToken": _object({"name": _TEXT, "scopes": _SCOPES, "token": _TEXT}),
+    "SignInLink": _object({"url": {"type": "string", "format": "uri"}}),
+    "Health": _object({"status": {"const": "ok", "type": "string"}, "version": _TEXT}),
+    "Document": {"type": "object"},
+    "True": {"const": True, "type": "boolean"},
+    "OpenCodeRequests": _list(_object({"id": _TEXT, "sessionID": _TEXT})),
+    "OpenCodeAnswers": _object({"answers": _list(_list(_TEXT))}),
+    "OpenCodeReply": _object(
+        {"reply": {"type": "string", "enum": ["once", "always", "reject"]}, "message": _TEXT_OR_NULL},
+        optional=["message"],
+    ),
+    "OpenCodeResponse": _object({"response": {"type": "string", "enum": ["once", "always", "reject"]}}),
+    "OpenCodeBadRequest": _object({"name": {"const": "BadRequest", "type": "string"}, "data": {"type": "object"}}),
+    "OpenCodeNotFound": {
+        "anyOf": [_object({"_tag": _TEXT, "requestID": _TEXT, "message": _TEXT}), _ref("NotFound")],
+    },
+}
+
+# Taken from real replies; the tests ask the same again and compare.
+_ASK_BODY = {
+    "id": "build-7",
+    "questions": [
+        {
+            "header": "Database",
+            "question": "Which database should I use?",
+            "options": [{"label": "SQLite", "description": "one file"}, {"label": "Postgres"}],
+        }
+    ],
+    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/work/shop"},
+    "question_timeout": 600,
+}
+_ASK = {
+    "id": "build-7",
+    "questions": [
+        {
+            "question": "Which database should I use?",
+            "options": [
+                {"label": "SQLite", "description": "one file", "value": "SQLite", "recommended": False},
+                {"label": "Postgres", "description": "", "value": "Postgres", "recommended": False},
+            ],
+            "header": "Database",
+            "multiple": False,
+            "custom": True,
+            "kind": "choice",
+        }
+    ],
+    "permission": None,
+    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/work/shop"},
+    "state": "answered",
+    "asked_at": "2026-01-01T12:00:00.000Z",
+    "deadline": "2026-01-01T12:10:00.000Z",
+    "remaining": None,
+    "fallback": {
+        "answers": [["SQLite"]],
+        "reply": None,
+        "rejected": False,
+        "reason": None,
+        "notes": [],
+        "by": "policy:timeout",
+        "via": "policy",
+        "at": None,
+        "why": ["no answer in 600 s", "accept-first"],
+    },
+    "answer": {
+        "answers": [["Postgres"]],
+        "reply": None,
+        "rejected": False,
+        "reason": None,
+        "notes": [],
+        "by": "ana",
+        "via": "http",
+        "at": "2026-01-01T12:00:42.000Z",
+    },
+    "delivered_at": None,
+    "delivery_error": None,
+    "withdrawn_reason": None,
+}
+_EXAMPLES: dict[str, Any] = {
+    "AskBody": _ASK_BODY,
+    "Ask": _ASK,
+    "Event": {"type": "answered", "at": "2026-01-01T12:00:42.000Z", "ask": _ASK},
+    "AnswerBody": {"answers": [["Postgres"]]},
+    "RejectBody": {"reason": "let us talk first"},
+    "WithdrawBody": {"reason": "aborted"},
+    "DeliveriesBody": {"deliveries": [{"id": "build-7"}, {"id": "build-6", "error": "the agent had died"}]},
+    "Reported": {"reported": 1, "unknown": ["build-6"]},
+    "Session": {
+        "id": "claude:4f1c",
+        "agent": "claude",
+        "state": "idle",
+        "parent": None,
+        "cwd": "/work/shop",
+        "machine": None,
+        "created_at": "2026-01-01T12:00:00.000Z",
+        "open_asks": 0,
+    },
+    "TokenBody": {"name": "ci", "scopes": ["ask"]},
+    "Cursor": {"cursor": 2},
+    "Health": {"status": "ok", "version": "0.1.0"},
+}
+_TEXTS = {
+    "text/event-stream": "id: 2\nevent: answered\n"
+    'data: {"type":"answered","at":"2026-01-01T12:00:42.000Z","ask":{…}}\n\n',
+    "application/openmetrics-text": "# TYPE handraise_asks_open gauge\nhandraise_asks_open 1\n# EOF\n",
+}
+
+_ABOUT = """\
+An agent raises a hand with `POST /v1/asks`; policy or people answer; the answer goes back. Asking again under the same
+id joins, so everything is safe to repeat. Times are RFC 3339 in UTC with milliseconds, durations seconds. Fields we do
+not know are kept in `extra` of the record they came with.
+
+Every route but `/healthz` and the sign-in page wants a token. Its scopes: `ask` raises, sees and withdraws its own asks
+and reports delivery; `answer` lists, follows events, answers, rejects and keeps waiting; `admin` does everything. Where
+a route needs a scope it is named with the security scheme.
+
+Refusals are `{"error": code, "message": one sentence, …facts}`; a wrong method is 405 `method_not_allowed`, an unknown
+path 404 `not_found`."""

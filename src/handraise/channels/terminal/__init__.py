@@ -81,7 +81,7 @@ class Terminal:
         sitting = Sitting(inbox, keyboard, by=self._by, rings=not self._quiet, colour=self._colour, out=self._out)
         try:
             async with asyncio.TaskGroup() as tasks:
-                following = tasks.create_task(sitting.follow(tasks))
+                following = tasks.create_task(sitting.follow())
                 if keyboard is not None:
                     await sitting.serve(keyboard)
                     following.cancel()

@@ -44,7 +44,9 @@ class Keyboard:
         def message() -> str:
             return f"{self._waiting} more waiting · {prompt}" if self._waiting else prompt
 
-        return await self._session.prompt_async(message, default=draft, set_exception_handler=False)
+        return await self._session.prompt_async(
+            message, default=draft, set_exception_handler=False, handle_sigint=False
+        )
 
     def tell_waiting(self, count: int) -> None:
         """Say at the prompt how many others wait, without tearing what is typed there."""

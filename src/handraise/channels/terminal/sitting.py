@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 
 from handraise.asks import Ask
@@ -51,19 +51,12 @@ class Sitting:
 
     # What the desk tells ----------------------------------------------------------------------------------
 
-    async def follow(self, tasks: asyncio.TaskGroup) -> None:
+    async def follow(self) -> None:
         """Keep up with the desk until it closes."""
-        events = self._inbox.events()
-        first = tasks.create_task(_next(events))
-        try:
-            await asyncio.sleep(0)  # following begins before the list is read, so that nothing falls between them
-            self._greet([ask async for ask in self._inbox.asks(state="asked")])
-            event = await first
-            while event is not None:
-                self._tell(event)
-                event = await _next(events)
-        finally:
-            first.cancel()
+        before = await self._inbox.cursor()
+        self._greet([ask async for ask in self._inbox.asks(state="asked")])
+        async for event in self._inbox.events(after=before):
+            self._tell(event)
         self._desk_closed = True
         self._news.set()
         if self._turn is not None:
@@ -191,7 +184,3 @@ class Sitting:
             raise EOFError
         self._left.add(turn.ask.id)
         self._print("Left unanswered; it stays open on the desk. Ctrl+C again quits.", turn.card.bar())
-
-
-async def _next(events: AsyncIterator[Event]) -> Event | None:
-    return await anext(events, None)

@@ -1,0 +1,150 @@
+"""An agent that plays a script: for tests and demos. No process, no model, no wire."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Self
+
+from handraise.agents import Asker, Reply, Start
+from handraise.asks import Answer, Ask, Origin, Permission, Question
+from handraise.errors import AlreadyAnswered, AskDoesNotFit
+
+__all__ = ["Prompted", "Scripted", "ScriptedSession", "plugin"]
+
+log = logging.getLogger(__name__)
+
+Pattern = str | re.Pattern[str]
+Response = str | Callable[[list[Answer]], str]
+
+
+class Prompted(NamedTuple):
+    session: str
+    text: str
+
+
+class _Line(NamedTuple):
+    """What is asked, or said at the end, when a prompt matches."""
+
+    pattern: re.Pattern[str]
+    asks: tuple[Question, ...] | Permission | None = None
+    response: Response = ""
+
+
+class Scripted:
+    """Say with `on_question` and `on_permission` what it asks, and with `on` what it replies.
+
+    A prompt raises every ask whose pattern is found in it, in the order they were given and one after the other; the
+    first `on` that matches gives the reply, which may be a function of the answers. `asked` and `prompted` keep what
+    happened, over all sessions.
+    """
+
+    name = "scripted"
+
+    def __init__(self) -> None:
+        self.asked: list[Ask] = []
+        self.prompted: list[Prompted] = []
+        self._asks: list[_Line] = []
+        self._replies: list[_Line] = []
+
+    def on(self, pattern: Pattern, response: Response) -> Self:
+        self._replies.append(_Line(re.compile(pattern), response=response))
+        return self
+
+    def on_question(self, pattern: Pattern, questions: Question | Sequence[Question]) -> Self:
+        """Several questions are one ask."""
+        asked = (questions,) if isinstance(questions, Question) else tuple(questions)
+        self._asks.append(_Line(re.compile(pattern), asked))
+        return self
+
+    def on_permission(self, pattern: Pattern, permission: Permission) -> Self:
+        self._asks.append(_Line(re.compile(pattern), permission))
+        return self
+
+    async def open(self, asker: Asker, start: Start) -> ScriptedSession:
+        return ScriptedSession(self, asker, start)
+
+    def asks_for(self, text: str) -> Iterator[tuple[Question, ...] | Permission]:
+        for line in self._asks:
+            if line.asks is not None and line.pattern.search(text):
+                yield line.asks
+
+    def reply_to(self, text: str, answers: list[Answer]) -> Reply:
+        response = next((line.response for line in self._replies if line.pattern.search(text)), "")
+        return Reply(text=response if isinstance(response, str) else response(answers))
+
+
+class ScriptedSession:
+    """Its asks are called `scripted:{session}:{turn}:{n}`, so that a session that is played again joins them."""
+
+    def __init__(self, agent: Scripted, asker: Asker, start: Start) -> None:
+        self._agent = agent
+        self._asker = asker
+        self._start = start
+        self._turns = 0
+        self._turn: asyncio.Task[Reply] | None = None
+        self._open: str | None = None
+
+    async def prompt(self, text: str) -> Reply:
+        """Ask what the script says and reply. A rejection is one of the answers and ends nothing; an abort cancels."""
+        self._turns += 1
+        self._agent.prompted.append(Prompted(self._start.session, text))
+        # Owned by this call: cancelling it cancels the turn, which withdraws nothing.
+        self._turn = asyncio.create_task(self._play(text, turn=self._turns))
+        return await self._turn
+
+    async def abort(self) -> None:
+        """End the running turn, whose `prompt` is cancelled, and withdraw what it waits for."""
+        turn, id = self._turn, self._open
+        if turn is None or turn.done():
+            return
+        turn.cancel()
+        await asyncio.wait([turn])
+        if id is None:
+            return
+        try:
+            await self._asker.withdraw(id, reason="the turn was aborted")
+        except AlreadyAnswered:
+            self._asker.delivered(id, error="the turn was aborted before it took the answer")
+
+    async def close(self) -> None:
+        await self.abort()
+
+    async def _play(self, text: str, *, turn: int) -> Reply:
+        answers: list[Answer] = []
+        for number, wanted in enumerate(self._agent.asks_for(text), start=1):
+            answers.append(await self._raise(self._ask(wanted, id=f"{turn}:{number}")))
+        return self._agent.reply_to(text, answers)
+
+    async def _raise(self, ask: Ask) -> Answer:
+        self._agent.asked.append(ask)
+        self._open = ask.id
+        try:
+            answer = await self._asker.ask(ask, handling=self._start.handling)
+        except AskDoesNotFit as misfit:
+            log.warning("%s asked what no desk takes, as %s: %s", self._agent.name, ask.id, misfit)
+            return Answer(rejected=True, reason=misfit.message, by="desk")
+        finally:
+            self._open = None
+        self._asker.delivered(ask.id)
+        return answer
+
+    def _ask(self, wanted: tuple[Question, ...] | Permission, *, id: str) -> Ask:
+        start = self._start
+        origin = Origin(
+            agent=self._agent.name,
+            session=start.session,
+            run=start.run,
+            step=start.step,
+            parent=start.parent,
+            cwd=start.cwd,
+        )
+        id = f"{self._agent.name}:{start.session}:{id}"
+        if isinstance(wanted, Permission):
+            return Ask(id=id, permission=wanted, origin=origin)
+        return Ask(id=id, questions=wanted, origin=origin)
+
+
+plugin = Scripted

@@ -1,0 +1,116 @@
+"""Calling the desk, for the commands that do: one client for the length of a command, and the ask that an id means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from handraise.asks import Ask
+from handraise.errors import AlreadyAnswered, AskNotFound, AskWithdrawn, HandraiseError, SettingsError
+from handraise.inert import inert
+
+if TYPE_CHECKING:
+    from handraise.client import Client
+
+__all__ = ["AskId", "By", "Json", "Url", "call", "complete_id", "find_ask", "lost", "machine", "person"]
+
+T = TypeVar("T")
+
+MOST_NAMED = 5  # asks that an ambiguous id lists
+COMPLETE_WITHIN = 2.0  # seconds; a shell waits for it
+# What a shell takes literally. Nothing that an agent made up is completed, or evaluated, into something that runs.
+_HARMLESS_ID = re.compile(r"[A-Za-z0-9_.@/+=:,%-][A-Za-z0-9_.@/+=:,%#-]*")
+_HARMFUL = re.compile(r"[^\w ?.,/-]+")
+
+Url = Annotated[
+    str | None,
+    typer.Option(help="Where the desk is; otherwise HANDRAISE_URL, the desk of HANDRAISE_HOME, the default."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+By = Annotated[str | None, typer.Option(help="In whose name; you, unless said otherwise.")]
+
+
+def call(work: Callable[[Client], Awaitable[T]], *, url: str | None) -> T:
+    """Run `work` with a client of the desk. Ctrl+C cancels it and then ends the command."""
+    import asyncio
+
+    from handraise.client import Client
+
+    async def calling() -> T:
+        async with Client(url) as client:
+            return await work(client)
+
+    return asyncio.run(calling())
+
+
+def person() -> str:
+    """The name of whoever runs this, as answers carry it."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as containers have
+        return "somebody"
+
+
+def machine() -> str:
+    import socket
+
+    return socket.gethostname()
+
+
+async def find_ask(client: Client, typed: str) -> Ask:
+    """The ask with this id, or the one whose id begins or ends like this; an open one rather than a settled one.
+
+    Raises AskNotFound, and SettingsError that lists them where it could be several.
+    """
+    try:
+        return await client.get(typed)
+    except AskNotFound:
+        if not typed:
+            raise
+    for state in ("asked", None):
+        found = [ask async for ask in client.asks(state=state) if ask.id.startswith(typed) or ask.id.endswith(typed)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            named = ", ".join(ask.id for ask in found[:MOST_NAMED])
+            more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+            raise SettingsError(f"{typed!r} could be {named}{more}; type more of the id")
+    raise AskNotFound(typed)
+
+
+def lost(ask: Ask) -> HandraiseError:
+    """Why a settled ask takes no answer: the same sentence that the desk would say."""
+    if ask.answer is None:
+        return AskWithdrawn(ask.id, reason=ask.withdrawn_reason)
+    told = {"answers": ask.answer.answers, "reply": ask.answer.reply, "rejected": ask.answer.rejected}
+    who = (ask.answer.by or "somebody") + (f" in {ask.answer.via}" if ask.answer.via else "")
+    return AlreadyAnswered(
+        f"ask {ask.id!r} was already {ask.state} by {who}", answer={**told, "reason": ask.answer.reason}
+    )
+
+
+def complete_id(incomplete: str) -> Iterator[tuple[str, str]]:
+    """The ids that wait, for the shell, with what each is about."""
+    import asyncio
+
+    async def listed(client: Client) -> list[Ask]:
+        async with asyncio.timeout(COMPLETE_WITHIN):
+            return [ask async for ask in client.asks(state="asked")]
+
+    try:
+        asks = call(listed, url=None)
+    except (HandraiseError, OSError, TimeoutError):
+        return
+    for ask in asks:
+        if ask.id.startswith(incomplete) and _HARMLESS_ID.fullmatch(ask.id):
+            yield ask.id, inert(_HARMFUL.sub(" ", ask.title[:60]), keep="")
+
+
+AskId = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of the ask, or how it begins or ends.", autocompletion=complete_id)
+]

@@ -1,0 +1,250 @@
+"""`handraise doctor`: look at everything that may be wrong, and say how to fix it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from handraise.cli.calling import Json, Url
+from handraise.cli.shown import print_json
+from handraise.errors import DeskUnreachable, HandraiseError, Refused, SettingsError
+from handraise.inert import inert
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from handraise.config import Settings
+
+__all__ = ["add_to"]
+
+AGENTS = ("opencode", "claude", "codex", "amp")
+PATIENCE = 5.0  # seconds for a desk that is there to answer
+MARKS = {"ok": "✓", "info": "·", "warn": "!", "fail": "✗"}
+
+EXAMPLES = """\b
+Examples:
+  handraise doctor
+  handraise doctor --json | jq 'select(.status == "fail")'
+
+\b
+Exit code 1 if anything fails, else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    status: Literal["ok", "info", "warn", "fail"]
+    said: str
+    fix: str = ""
+
+
+def add_to(app: typer.Typer) -> None:
+    @app.command(epilog=EXAMPLES)
+    def doctor(as_json: Json = False, url: Url = None) -> None:
+        """Look at everything that may be wrong, and say how to fix it."""
+
+        import asyncio
+
+        async def look() -> list[Check]:
+            return [check async for check in _checks(url)]
+
+        checks = asyncio.run(look())
+        for check in checks:
+            if as_json:
+                print_json(asdict(check))
+                continue
+            print(f"{MARKS[check.status]} {check.status:<5} {check.name:<10} {inert(check.said, keep='')}")
+            if check.fix:
+                print(f"{'':8} {'':<10} → {inert(check.fix, keep='')}")
+        raise typer.Exit(any(check.status == "fail" for check in checks))
+
+
+async def _checks(url: str | None) -> AsyncIterator[Check]:
+    from handraise.config import load
+
+    for check in (_python(), _version(), *_variables(), _terminal(), *_extras(), *map(_agent, AGENTS)):
+        yield check
+    try:
+        settings = load()
+    except SettingsError as problem:
+        yield Check("settings", "fail", str(problem), "correct that file or variable; the rest was not looked at")
+        return
+    project = f"{settings.project} counts here" if settings.project else "no handraise.toml here or above"
+    yield Check("settings", "ok", project)
+    for check in (_home(settings), _token_file(settings), _database(settings)):
+        yield check
+    async for check in _desk(settings, url=url):
+        yield check
+
+
+# This machine -----------------------------------------------------------------------------------------------
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Check("python", "ok", version)  # an older one would not have come this far
+
+
+def _version() -> Check:
+    from importlib import metadata
+
+    return Check("handraise", "ok", metadata.version("handraise"))
+
+
+def _variables() -> Iterator[Check]:
+    for name in sorted(name for name in os.environ if name.startswith("HANDRAISE_")):
+        value = "set, not shown" if name == "HANDRAISE_TOKEN" else os.environ[name]
+        yield Check("variable", "info", f"{name}: {value}")
+
+
+def _terminal() -> Check:
+    from handraise.channels.terminal import wants_colour
+
+    columns = shutil.get_terminal_size().columns
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return Check("terminal", "info", "none here, so nothing prompts")
+    return Check("terminal", "ok", f"{columns} columns, {'colours' if wants_colour() else 'no colours'}")
+
+
+def _extras() -> Iterator[Check]:
+    from importlib import metadata
+
+    about = metadata.metadata("handraise")
+    needs = about.get_all("Requires-Dist") or []
+    for extra in about.get_all("Provides-Extra") or []:
+        names = [need for need in needs if f"extra == {extra!r}" in need.replace('"', "'")]
+        names = [found[0] for need in names if (found := re.match(r"[A-Za-z0-9._-]+", need))]
+        missing = [name for name in names if not _is_installed(name)]
+        if missing:
+            said = f"{extra} is not installed (it brings {', '.join(missing)})"
+            yield Check("extra", "info", said, f"pip install 'handraise[{extra}]'")
+        else:
+            yield Check("extra", "ok", f"{extra} is installed")
+
+
+def _is_installed(name: str) -> bool:
+    from importlib import metadata
+
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _agent(name: str) -> Check:
+    found = shutil.which(name)
+    return Check("agent", "info", f"{name}: {found or 'not on PATH'}")
+
+
+# This home --------------------------------------------------------------------------------------------------
+
+
+def _home(settings: Settings) -> Check:
+    home = settings.home
+    if not home.exists():
+        return Check("home", "info", f"{home} is not there yet", "the first `handraise serve` makes it")
+    if not home.is_dir():
+        return Check("home", "fail", f"{home} is not a folder", "move it away, or set HANDRAISE_HOME")
+    if not os.access(home, os.W_OK | os.X_OK):
+        return Check("home", "fail", f"{home} cannot be written to", "make it yours, or set HANDRAISE_HOME")
+    if home.stat().st_mode & 0o077:
+        return Check("home", "warn", f"{home} is open to others ({_mode(home)})", f"chmod 700 {home}")
+    return Check("home", "ok", f"{home} ({_mode(home)})")
+
+
+def _token_file(settings: Settings) -> Check:
+    file = settings.token_file
+    try:
+        secret = file.read_text().strip()
+    except FileNotFoundError:
+        return Check("token", "info", f"{file} is not there yet", "the first `handraise serve` writes it")
+    except OSError as problem:
+        return Check("token", "fail", f"{file} cannot be read: {problem.strerror}", "make it yours")
+    if not secret:
+        return Check("token", "fail", f"{file} is empty", "remove it; the next `handraise serve` writes a new one")
+    if file.stat().st_mode & 0o077:
+        return Check("token", "fail", f"{file} can be read by others ({_mode(file)})", f"chmod 600 {file}")
+    return Check("token", "ok", f"{file} ({_mode(file)})")
+
+
+def _mode(path: Path) -> str:
+    return f"{path.stat().st_mode & 0o777:04o}"
+
+
+def _database(settings: Settings) -> Check:
+    import sqlite3
+    from pathlib import Path
+
+    scheme, _, rest = settings.database.partition("://")
+    if scheme != "sqlite":
+        return Check("database", "fail", f"{scheme} is not supported", "HANDRAISE_DATABASE=sqlite:///path/to/desk.db")
+    file = Path("/") / rest.lstrip("/")
+    if not file.exists():
+        return Check("database", "info", f"{file} is not there yet", "the first `handraise serve` makes it")
+    try:
+        connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=1)
+        try:
+            version = connection.execute("pragma user_version").fetchone()[0]
+        finally:
+            connection.close()
+    except sqlite3.Error as problem:
+        return Check("database", "fail", f"{file} cannot be read: {problem}", "restore it, or move it away")
+    return Check("database", "ok", f"{file}, version {version}, {file.stat().st_size / 1024 / 1024:.1f} MiB")
+
+
+# The desk ---------------------------------------------------------------------------------------------------
+
+
+async def _desk(settings: Settings, *, url: str | None) -> AsyncIterator[Check]:
+    import asyncio
+
+    from handraise.client import Client, address
+
+    at = address(settings, url=url)
+    try:
+        async with asyncio.timeout(PATIENCE), Client(url, settings=settings) as client:
+            health = await client.call("GET", "/healthz")
+            yield _same_version(at, str(health.get("version")))
+            try:
+                await client.call("GET", "/v1/cursor")
+            except Refused as refused:
+                yield Check("access", "fail", str(refused), "set HANDRAISE_TOKEN, or HANDRAISE_HOME to its folder")
+            else:
+                yield Check("access", "ok", "the desk takes our token")
+    except (DeskUnreachable, TimeoutError):
+        if settings.desk_file.exists() and settings.running_desk() is None:
+            text = f"nothing answers at {at}; {settings.desk_file} is left of a desk that was killed"
+            yield Check("desk", "warn", text, "`handraise serve` starts it again and loses nothing")
+        else:
+            yield Check("desk", "warn", f"nothing answers at {at}", "start one with `handraise serve`")
+        yield _port(settings)
+    except HandraiseError as problem:
+        yield Check("desk", "fail", f"{at}: {problem}", "something else listens there; choose another --port or --url")
+
+
+def _same_version(at: str, version: str) -> Check:
+    from importlib import metadata
+
+    ours = metadata.version("handraise")
+    if version == ours:
+        return Check("desk", "ok", f"runs at {at}, version {version}")
+    return Check("desk", "warn", f"runs at {at}, version {version}; this is {ours}", "restart it after an upgrade")
+
+
+def _port(settings: Settings) -> Check:
+    from handraise.app import bind
+    from handraise.config import DEFAULT_PORT
+
+    try:
+        bind(settings.host, DEFAULT_PORT).close()
+    except SettingsError:
+        return Check("port", "warn", f"{DEFAULT_PORT} is taken by another program", "handraise serve --port N")
+    return Check("port", "ok", f"{DEFAULT_PORT} is free")

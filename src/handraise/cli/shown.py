@@ -1,0 +1,98 @@
+"""How commands print: JSON that hides nothing, ages, and commands that can be typed as they stand."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from handraise.asks import Answer, Ask
+from handraise.inert import inert
+
+__all__ = ["ask_fields", "command", "duration", "print_json", "print_values", "say", "tell", "time_text"]
+
+
+def print_json(value: Any) -> None:
+    """One line. What is not ASCII is escaped, so nothing hidden gets through to a terminal or a log."""
+    print(json.dumps(value), flush=True)
+
+
+def ask_fields(ask: Ask) -> dict[str, Any]:
+    """An ask in the form `GET /v1/asks/{id}` has."""
+    from handraise import wire
+
+    return {
+        **wire.ask_fields(ask),
+        "state": ask.state,
+        "asked_at": time_text(ask.asked_at),
+        "deadline": time_text(ask.deadline),
+        "remaining": ask.remaining,
+        "fallback": _answer_fields(ask.fallback),
+        "answer": _answer_fields(ask.answer),
+        "delivered_at": time_text(ask.delivered_at),
+        "delivery_error": ask.delivery_error,
+        "withdrawn_reason": ask.withdrawn_reason,
+    }
+
+
+def _answer_fields(answer: Answer | None) -> Any:
+    from handraise.wire import answer_text
+
+    return None if answer is None else json.loads(answer_text(answer))
+
+
+def time_text(time: datetime | None) -> str | None:
+    from handraise import wire
+
+    return None if time is None else wire.time_text(wire.to_milliseconds(time))
+
+
+def tell(ask: Ask, *, as_json: bool) -> None:
+    """What became of an ask."""
+    if as_json:
+        print_json(ask_fields(ask))
+        return
+    from handraise.channels.terminal import record_line, wants_colour
+
+    print(record_line(ask, colour=wants_colour()), flush=True)
+
+
+def print_values(answer: Answer) -> None:
+    """One a line. A program gets them as they are; on a terminal they are made inert."""
+    values = [value for values in answer.answers or () for value in values] or [answer.reply or ""]
+    for value in values:
+        print(inert(value) if sys.stdout.isatty() else value, flush=True)
+
+
+def say(sentence: str) -> None:
+    """A remark beside the output, for a person."""
+    print(inert(sentence, keep=""), file=sys.stderr, flush=True)
+
+
+def command(*words: str) -> str:
+    """A handraise command as it can be typed into a shell, whatever is in the words."""
+    return " ".join([_program(), *(shlex.quote(inert(word, keep="")) for word in words)])
+
+
+def _program() -> str:
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return "python -m handraise"
+    found = shutil.which(called.name)
+    if found is not None and os.path.realpath(found) == os.path.realpath(called):
+        return called.name
+    return shlex.quote(str(called))
+
+
+def duration(seconds: float) -> str:
+    """Roughly, in one unit."""
+    seconds = max(0.0, seconds)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

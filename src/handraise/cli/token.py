@@ -1,0 +1,135 @@
+"""`handraise token`: who may do what at the desk."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import quote
+
+import typer
+
+from handraise.cli.calling import Json, Url
+from handraise.cli.shown import print_json
+from handraise.errors import DeskUnreachable, HandraiseError
+from handraise.inert import inert
+
+if TYPE_CHECKING:
+    from handraise.client import Client
+    from handraise.tokens import Tokens
+
+__all__ = ["add_to"]
+
+T = TypeVar("T")
+
+ADD = """\b
+Examples:
+  handraise token add ci --scope ask
+  export HANDRAISE_TOKEN=$(handraise token add phone --scope answer)
+
+\b
+Scopes: ask raises hands and sees its own asks; answer lists, watches and answers;
+admin does everything. Only the token is printed, and only now: the desk keeps a hash."""
+LIST = """\b
+Examples:
+  handraise token list
+  handraise token list --json | jq -r .name"""
+REVOKE = """\b
+Example:
+  handraise token revoke ci"""
+
+NAME = typer.Argument(metavar="NAME", help="What to call it: letters, digits, dots, dashes.")
+
+
+class Scope(StrEnum):  # typer takes no list of literals
+    ask = "ask"
+    answer = "answer"
+    admin = "admin"
+
+
+def add_to(app: typer.Typer) -> None:
+    token = typer.Typer(
+        help="Make, list and revoke the tokens that callers need.",
+        epilog="\b\nExample:\n  handraise token add ci --scope ask",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    app.add_typer(token, name="token")
+
+    @token.command(epilog=ADD)
+    def add(
+        name: Annotated[str, NAME],
+        scope: Annotated[
+            list[Scope],
+            typer.Option(help="What it may do; repeatable.", show_default=False),
+        ],
+        url: Url = None,
+    ) -> None:
+        """Make a token and print it, and nothing else."""
+
+        async def over_http(client: Client) -> str:
+            told = await client.call("POST", "/v1/tokens", body={"name": name, "scopes": scope})
+            return str(told["token"])
+
+        async def on_store(tokens: Tokens) -> str:
+            return await tokens.add(name, scopes=scope)
+
+        print(_run(over_http, on_store, url=url))
+
+    @token.command("list", epilog=LIST)
+    def list_(as_json: Json = False, url: Url = None) -> None:
+        """List the tokens, without their secrets."""
+
+        async def over_http(client: Client) -> list[dict[str, Any]]:
+            return list((await client.call("GET", "/v1/tokens"))["tokens"])
+
+        async def on_store(tokens: Tokens) -> list[dict[str, Any]]:
+            return [token.told() for token in tokens.all()]
+
+        found = _run(over_http, on_store, url=url)
+        width = max((len(told["name"]) for told in found), default=0)
+        for told in found:
+            if as_json:
+                print_json(told)
+            else:
+                print(f"{told['name']:{width}}  {','.join(told['scopes']):10}  since {told['created_at'][:10]}")
+
+    @token.command(epilog=REVOKE)
+    def revoke(name: Annotated[str, NAME], url: Url = None) -> None:
+        """Refuse a token from now on."""
+
+        async def over_http(client: Client) -> None:
+            await client.call("DELETE", f"/v1/tokens/{quote(name, safe='')}")
+
+        async def on_store(tokens: Tokens) -> None:
+            if not await tokens.revoke(name):
+                raise HandraiseError("there is no token of that name; `handraise token list` shows them")
+
+        _run(over_http, on_store, url=url)
+        print(f"revoked {inert(name, keep='')}")
+
+
+def _run(
+    over_http: Callable[[Client], Awaitable[T]], on_store: Callable[[Tokens], Awaitable[T]], *, url: str | None
+) -> T:
+    """At the desk that runs; where this home has none, in its store, whose lock keeps a starting desk out."""
+    import asyncio
+
+    from handraise.app import open_parts
+    from handraise.client import Client
+    from handraise.config import load
+
+    async def run() -> T:
+        settings = load()
+        is_elsewhere = bool(url or settings.url)
+        if is_elsewhere or settings.token or settings.running_desk():
+            try:
+                async with Client(url, settings=settings) as client:
+                    return await over_http(client)
+            except DeskUnreachable:
+                if is_elsewhere:
+                    raise
+        async with open_parts(settings) as (_, tokens):
+            return await on_store(tokens)
+
+    return asyncio.run(run())
