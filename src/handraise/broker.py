@@ -16,8 +16,8 @@ import heapq
 import json
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -149,17 +149,18 @@ class Broker:
     async def _open(self, ask: Ask, how: _How, *, wait: float | None = None) -> Opened:
         row = self._decided(ask, how)
         await self.sessions.mention(ask.origin, at=row.asked_at)
-        with self._listening(ask.id) as settled:
-            self._opening[ask.id] = row.content, ask
-            try:
-                opened = await self.store.open(row)
-            finally:
-                self._opening.pop(ask.id, None)
+        settled = self._listen(ask.id)
+        self._opening[ask.id] = row.content, ask
+        try:
+            opened = await self.store.open(row)
             if opened.how == "differs":
                 raise AskDiffers(ask.id)
             if wait is None or opened.stored.state in SETTLED:
                 return opened
             heard = await self._settled(settled, timeout=wait)
+        finally:
+            self._opening.pop(ask.id, None)
+            self._hush(ask.id, settled)
         if heard is not None and heard.openings != opened.stored.openings:  # how the opening before this one ended
             heard = await self.wait(ask.id, timeout=wait)
         return opened._replace(stored=heard or await self.stored(ask.id))
@@ -221,25 +222,27 @@ class Broker:
 
     async def wait(self, id: str, *, timeout: float = math.inf) -> Stored:
         """The ask once it is settled, or as it is when `timeout` seconds have passed or the desk closes."""
-        with self._listening(id) as settled:
+        settled = self._listen(id)
+        try:
             stored = await self.stored(id)
             if stored.state in SETTLED:
                 return stored
             return await self._settled(settled, timeout=timeout) or await self.stored(id)
+        finally:
+            self._hush(id, settled)
 
-    @contextmanager
-    def _listening(self, id: str) -> Iterator[asyncio.Future[Stored | None]]:
-        """A future that hears of the ask being settled, from now on."""
+    def _listen(self, id: str) -> asyncio.Future[Stored | None]:
+        """A future that hears of the ask being settled, from now on. Give it back with `_hush`."""
         settled: asyncio.Future[Stored | None] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(id, []).append(settled)
-        try:
-            yield settled
-        finally:
-            waiting = self._waiters.get(id, [])
-            if settled in waiting:
-                waiting.remove(settled)
-                if not waiting:
-                    del self._waiters[id]
+        return settled
+
+    def _hush(self, id: str, settled: asyncio.Future[Stored | None]) -> None:
+        waiting = self._waiters.get(id)
+        if waiting is not None and settled in waiting:
+            waiting.remove(settled)
+            if not waiting:
+                del self._waiters[id]
 
     async def _settled(self, settled: asyncio.Future[Stored | None], *, timeout: float) -> Stored | None:
         """What was heard, or None when the time is up or the desk closes."""
@@ -428,8 +431,8 @@ class Broker:
         earliest = self._deadlines[0] if self._deadlines else None
         for told in events:
             stored = told.ask
-            if told.type == "asked" and stored.id in self._opening:
-                content, ask = self._opening[stored.id]
+            if told.type == "asked" and (opening := self._opening.pop(stored.id, None)) is not None:
+                content, ask = opening
                 if content == stored.content:
                     self._remember(ask)
             if stored.state in SETTLED:

@@ -1,5 +1,5 @@
 create table asks (
-    seq integer primary key autoincrement,
+    seq integer primary key,
     id text not null unique,
     base text,
     owner text not null,
@@ -26,7 +26,7 @@ create index asks_run on asks (run, seq) where run is not null;
 create index asks_base on asks (base, seq) where base is not null;
 
 create table events (
-    cursor integer primary key autoincrement,
+    cursor integer primary key,
     type text not null,
     at integer not null,
     ask integer not null references asks (seq),
