@@ -116,6 +116,7 @@ class Feeds:
         self.clock = clock
         self.most_waiting = most_waiting
         self._feeds: set[Feed] = set()
+        self._closed = False
         self._stop = store.tail(self._told)
 
     def __len__(self) -> int:
@@ -124,6 +125,8 @@ class Feeds:
     def follow(self, query: Query, *, after: int, on_overflow: Callable[[], None] | None = None) -> Feed:
         """Follow what comes after a cursor. Leave with `leave`."""
         feed = Feed(self, query, after=after, on_overflow=on_overflow)
+        if self._closed:
+            feed.end()
         self._feeds.add(feed)
         return feed
 
@@ -136,6 +139,7 @@ class Feeds:
 
     def close(self) -> None:
         self._stop()
+        self._closed = True
         for feed in self._feeds:
             feed.end()
 
