@@ -7,7 +7,7 @@ DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format docs bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,14 +18,18 @@ demo: $(READY) ## a desk with scripted agents that ask; answer them from another
 test: $(DEV) ## every test
 	@$(BIN)/python -m pytest $(ARGS)
 
-check: $(DEV) ## format, lint, types
+check: $(DEV) ## format, lint, types, reference pages
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/python docs/generate.py --check
 
 format: $(DEV) ## let ruff write the formatting
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+docs: $(READY) ## write docs/reference from the code
+	@$(BIN)/python docs/generate.py
 
 bench: $(BENCH) ## measure against sandbox-agent and the bare store; writes docs/performance.md
 	@$(BIN)/python bench/run.py $(ARGS)

@@ -48,12 +48,14 @@ def add_to(app: typer.Typer) -> None:
         ] = None,
         text: Annotated[str | None, typer.Option(help="Your own text, taken as it is.")] = None,
         note: Annotated[
-            list[str] | None, typer.Option(help="A remark for the agent; repeat it for each of several questions.")
+            list[str] | None,
+            typer.Option(metavar="TEXT", help="A remark for the agent; repeat it for each of several questions."),
         ] = None,
         message: Annotated[str | None, typer.Option(help="With reject: why. The agent is told.")] = None,
         scope: Annotated[str | None, typer.Option(help="With always: how far, as the agent offers it.")] = None,
         pattern: Annotated[
-            list[str] | None, typer.Option(help="With always: only these of the scope's patterns; repeatable.")
+            list[str] | None,
+            typer.Option(metavar="PATTERN", help="With always: only these of the scope's patterns; repeatable."),
         ] = None,
         edited: Annotated[
             str | None, typer.Option("--input", metavar="JSON", help="The tool's input as you changed it.")

@@ -186,6 +186,8 @@ def _database(settings: Settings) -> Check:
     scheme, _, rest = settings.database.partition("://")
     if scheme != "sqlite":
         return Check("database", "fail", f"{scheme} is not supported", "HANDRAISE_DATABASE=sqlite:///path/to/desk.db")
+    if rest.lstrip("/") == ":memory:":
+        return Check("database", "info", "in memory, so nothing is kept", "leave HANDRAISE_DATABASE out to keep it")
     file = Path("/") / rest.lstrip("/")
     if not file.exists():
         return Check("database", "info", f"{file} is not there yet", "the first `handraise serve` makes it")

@@ -1,0 +1,616 @@
+"""Writes the pages of docs/reference/ from the code they describe; with `--check` only says which of them are stale.
+
+Names, types, defaults, routes and codes are read from the code. What a setting or an event means is written down here,
+and a name that has no words yet, or words without a name, ends the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import typer
+from typer.models import ArgumentInfo, OptionInfo
+
+from handraise import cli, config, errors, events
+from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Handling
+from handraise.errors import HandraiseError
+from handraise.server import http
+from handraise.server.openapi import document
+from handraise.wire import HandlingBody, json_schemas
+
+FOLDER = Path(__file__).parent / "reference"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is stale")
+    check = parser.parse_args().check
+    stale = [name for name, text in pages() if not _is(FOLDER / name, text)]
+    if check and stale:
+        sys.exit(f"stale, run `make docs`: {', '.join(f'docs/reference/{name}' for name in stale)}")
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages():
+        if name in stale:
+            (FOLDER / name).write_text(text)
+            print(f"wrote docs/reference/{name}")
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """The name and the text of every page."""
+    for name, write in (
+        ("cli.md", cli_page),
+        ("http.md", http_page),
+        ("settings.md", settings_page),
+        ("events.md", events_page),
+        ("errors.md", errors_page),
+    ):
+        yield name, "\n".join(write()).rstrip() + "\n"
+
+
+def _is(file: Path, text: str) -> bool:
+    return file.exists() and file.read_text() == text
+
+
+# Markdown ---------------------------------------------------------------------------------------------------
+
+
+def head(title: str, *about: str) -> Iterator[str]:
+    yield f"# {title}"
+    yield ""
+    yield "<!-- Written by docs/generate.py from the code. Change it there, then `make docs`. -->"
+    yield ""
+    for paragraph in about:
+        yield paragraph
+        yield ""
+
+
+def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    if not rows:
+        return
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in row)} |"
+    yield ""
+
+
+def code(text: str, language: str) -> Iterator[str]:
+    yield f"```{language}"
+    yield from text.rstrip().splitlines()
+    yield "```"
+    yield ""
+
+
+def quoted(values: Any) -> str:
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def worded(words: Mapping[str, str], names: set[str], what: str) -> Mapping[str, str]:
+    """The words, if there are some for each name and for nothing else."""
+    missing, spare = names - words.keys(), words.keys() - names
+    if missing or spare:
+        sys.exit(f"docs/generate.py: {what}: say what {sorted(missing)} means, forget {sorted(spare)}")
+    return words
+
+
+# The command line -------------------------------------------------------------------------------------------
+
+
+class Parameter(NamedTuple):
+    names: tuple[str, ...]  # as they are typed; the metavar of an argument
+    takes: str
+    default: str
+    help: str
+    is_argument: bool
+
+
+class Command(NamedTuple):
+    name: str  # every word after `handraise`
+    callback: Callable[..., Any]
+    epilog: str
+
+
+def commands() -> Iterator[Command]:
+    """Every command in the order of `--help`."""
+    yield from _commands_of(cli.app, "")
+
+
+def _commands_of(app: typer.Typer, prefix: str) -> Iterator[Command]:
+    for info in app.registered_commands:
+        assert info.callback is not None
+        name = info.name or info.callback.__name__.replace("_", "-")
+        yield Command(prefix + name, info.callback, info.epilog or "")
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from _commands_of(group.typer_instance, f"{prefix}{group.name} ")
+
+
+def parameters(command: Command) -> Iterator[Parameter]:
+    hints = get_type_hints(command.callback, include_extras=True)
+    for name, parameter in inspect.signature(command.callback).parameters.items():
+        yield _parameter(name, hints[name], parameter.default)
+
+
+def _parameter(name: str, hint: Any, default: Any) -> Parameter:
+    kind, info = _declared(hint)
+    is_required = default is inspect.Parameter.empty
+    takes = _takes(kind, info.metavar, several=_is_list(hint))
+    shown = "required" if is_required else "" if default in (None, "", False) else f"`{default}`"
+    if isinstance(info, ArgumentInfo):
+        metavar = info.metavar or name.upper()
+        usual = metavar if is_required else f"[{metavar}]"
+        usual += "…" if _is_list(hint) else ""
+        return Parameter((usual,), takes, shown, info.help or "", True)
+    # Inside Annotated the first name of an option stands where its default otherwise is.
+    names = tuple(each for each in map(str, (info.default, *(info.param_decls or ()))) if each.startswith("-"))
+    return Parameter(names or (f"--{name.replace('_', '-')}",), takes, shown, info.help or "", False)
+
+
+def _declared(hint: Any) -> tuple[Any, OptionInfo | ArgumentInfo]:
+    assert get_origin(hint) is Annotated, hint
+    kind, info = get_args(hint)[:2]
+    assert isinstance(info, OptionInfo | ArgumentInfo)
+    return _without_none(kind), info
+
+
+def _without_none(kind: Any) -> Any:
+    if get_origin(kind) in (Union, types.UnionType):
+        (kind,) = (part for part in get_args(kind) if part is not type(None))
+    return kind
+
+
+def _is_list(hint: Any) -> bool:
+    return get_origin(_without_none(get_args(hint)[0])) is list
+
+
+def _takes(kind: Any, metavar: str | None, *, several: bool) -> str:
+    if several:
+        (kind,) = get_args(kind)
+    if kind is bool:
+        return ""
+    if get_origin(kind) is Literal:
+        text = quoted(get_args(kind))
+    elif hasattr(kind, "__members__"):
+        text = quoted(kind.__members__)
+    else:
+        text = metavar or {int: "NUMBER", float: "NUMBER"}.get(kind, "TEXT")
+    return f"{text}; repeatable" if several else text
+
+
+def cli_page() -> Iterator[str]:
+    yield from head(
+        "Commands",
+        "Every command has `--help` (`-h`) with the same words. `handraise --version` prints the version, "
+        "`handraise --install-completion` teaches your shell to complete commands and the ids of open asks, and "
+        "`handraise --show-completion` prints what that would add.",
+        "A desk is looked for at `--url`, then `HANDRAISE_URL`, then the desk of `HANDRAISE_HOME`, then "
+        f"`{config.DEFAULT_URL}`.",
+    )
+    yield "## Exit codes"
+    yield ""
+    yield from table(("code", "meaning"), [(f"`{code}`", said) for code, said in EXIT_CODES.items()])
+    for command in commands():
+        yield from _command_section(command)
+
+
+EXIT_CODES = {
+    "0": "done; for `ask`: answered, and the values are printed, one a line",
+    "1": "failed, or the ask was withdrawn, or somebody else was faster",
+    "2": "usage: an option, a setting or an answer that does not fit; nothing was changed",
+    "3": "something waits for a person, or `ask --timeout` ran out and the ask stays open",
+    "4": "rejected: a person or policy said no",
+    "5": "no desk was reached; once one was, its restarts are waited for",
+    "130": "Ctrl+C",
+}
+
+
+def _command_section(command: Command) -> Iterator[str]:
+    known = list(parameters(command))
+    arguments = [each for each in known if each.is_argument]
+    options = [each for each in known if not each.is_argument]
+    yield f"## handraise {command.name}"
+    yield ""
+    yield " ".join((inspect.getdoc(command.callback) or "").split())
+    yield ""
+    words = ["handraise", command.name, *(["[OPTIONS]"] if options else []), *(each.names[0] for each in arguments)]
+    yield from code(" ".join(words), "text")
+    yield from table(("argument", "meaning"), [(f"`{each.names[0]}`", each.help) for each in arguments])
+    rows = [(quoted(each.names), each.takes, each.default, each.help) for each in options]
+    yield from table(("option", "takes", "default", "meaning"), rows)
+    yield from code(command.epilog.replace("\b\n", ""), "text")
+
+
+# HTTP -------------------------------------------------------------------------------------------------------
+
+_METHODS = ("get", "post", "put", "patch", "delete")
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Method, path and description of every route."""
+    for path, item in document()["paths"].items():
+        for method in _METHODS:
+            if method in item:
+                yield method.upper(), path, item[method]
+
+
+def http_page() -> Iterator[str]:
+    yield from head(
+        "HTTP",
+        "A running desk serves this as an OpenAPI document at `GET /openapi.json`.",
+        document()["info"]["description"],
+        f"Limits: a body of {http.MOST_BYTES // 1024 // 1024} MiB, {MOST_QUESTIONS} questions an ask, {MOST_OPTIONS} "
+        f"options a question, {LONGEST_TEXT:,} characters a text, {LONGEST_NAME} characters a name. "
+        "The codes of refusals are in [errors](errors.md).",
+    )
+    for tag in document()["tags"]:
+        yield f"## Routes: {tag['name']}"
+        yield ""
+        yield tag["description"]
+        yield ""
+        for method, path, operation in operations():
+            if tag["name"] in operation["tags"]:
+                yield from _operation(f"{method} {path}", operation)
+    yield "## Records"
+    yield ""
+    for name, schema in document()["components"]["schemas"].items():
+        if is_record(schema):
+            yield from _record(name, schema)
+
+
+def refusal_code(schema: Mapping[str, Any]) -> str | None:
+    code: str | None = schema.get("properties", {}).get("error", {}).get("const")
+    return code
+
+
+def is_record(schema: Mapping[str, Any]) -> bool:
+    return "properties" in schema and refusal_code(schema) is None
+
+
+def _operation(route: str, operation: dict[str, Any]) -> Iterator[str]:
+    yield f"### {route}"
+    yield ""
+    yield f"{operation['summary']}."
+    yield ""
+    yield f"Token: {_token(operation)}."
+    yield ""
+    rows = []
+    for reference in operation.get("parameters", ()):
+        parameter = document()["components"]["parameters"][reference["$ref"].rpartition("/")[2]]
+        schema = parameter["schema"]
+        limits = f" Takes {limits_of(schema)}." if schema.get("maximum", 2**62) < 2**62 else ""
+        rows.append((f"`{parameter['name']}`", parameter["in"], kind_of(schema), parameter["description"] + limits))
+    yield from table(("parameter", "in", "type", "meaning"), rows)
+    body = operation.get("requestBody")
+    if body is not None:
+        optional = "" if body["required"] else ", may be left out"
+        yield f"Body: {kind_of(body['content']['application/json']['schema'])}{optional}."
+        yield ""
+    replies = [(status, _content(reply), reply["description"]) for status, reply in operation["responses"].items()]
+    yield from table(("status", "body", "meaning"), sorted(replies))
+
+
+def _token(operation: dict[str, Any]) -> str:
+    if not operation["security"]:
+        return "none"
+    scopes = next(iter(operation["security"][0].values()))
+    return f"scope {quoted(scopes)}" if scopes else "any"
+
+
+def _content(reply: dict[str, Any]) -> str:
+    for media, content in reply.get("content", {}).items():
+        return kind_of(content["schema"]) if media == "application/json" else f"`{media}`"
+    return ""
+
+
+def _record(name: str, schema: dict[str, Any]) -> Iterator[str]:
+    yield f"### {name}"
+    yield ""
+    if schema.get("description"):
+        yield schema["description"].partition("\n")[0]
+        yield ""
+    required = schema.get("required", ())
+    rows = []
+    for field, about in schema["properties"].items():
+        default = about.get("default")
+        needed = "required" if field in required else "" if default in (None, [], "") else f"`{json.dumps(default)}`"
+        rows.append((f"`{field}`", kind_of(about), needed, limits_of(about)))
+    yield from table(("field", "type", "default", "limits"), rows)
+    if name != "Event":  # nothing but the ask again
+        for example in schema.get("examples", ()):
+            yield from code(pretty(example), "json")
+
+
+def kind_of(schema: Mapping[str, Any]) -> str:
+    """A JSON schema in a few words."""
+    match schema:
+        case {"$ref": reference}:
+            name = reference.rpartition("/")[2]
+            schema = document()["components"]["schemas"][name]
+            if refusal_code(schema) is not None:
+                return f"[`{refusal_code(schema)}`](errors.md)"
+            return f"[{name}](#{name.lower()})" if is_record(schema) else "object" if name == "Document" else name
+        case {"anyOf": branches} | {"oneOf": branches}:
+            return " or ".join(dict.fromkeys(kind_of(branch) for branch in branches))
+        case {"const": value}:
+            return f"`{json.dumps(value)}`"
+        case {"enum": values}:
+            return quoted(values)
+        case {"type": "array", "items": items}:
+            return f"list of {kind_of(items)}"
+        case {"type": "array", "prefixItems": _} | {"type": "array"}:
+            return "list"
+        case {"type": [*kinds]}:
+            return " or ".join(_word(kind) for kind in kinds)
+        case {"type": kind}:
+            return _word(kind) if schema.get("format") != "date-time" else "time"
+        case _:
+            return "anything"
+
+
+def _word(kind: str) -> str:
+    return {"string": "text", "integer": "whole number", "boolean": "true or false"}.get(kind, kind)
+
+
+def limits_of(schema: Mapping[str, Any]) -> str:
+    schemas = [schema, *schema.get("anyOf", ())]
+    found = {key: value for each in schemas for key, value in each.items()}
+    said = []
+    for least, most, what in (("minLength", "maxLength", "characters"), ("minItems", "maxItems", "entries")):
+        low, high = found.get(least), found.get(most)
+        if low and high:
+            said.append(f"{low:,} to {high:,} {what}")
+        elif high:
+            said.append(f"at most {high:,} {what}")
+        elif low:
+            said.append("at least one")
+    if "exclusiveMinimum" in found:
+        said.append(f"more than {found['exclusiveMinimum']:,}")
+    if "maximum" in found:
+        said.append(f"at most {found['maximum']:,}")
+    if found.get("default") is not None and "maximum" in found:
+        said.append(f"{found['default']:,} unless said otherwise")
+    return "; ".join(said)
+
+
+def pretty(value: Any, *, indent: str = "") -> str:
+    """JSON, with everything that fits into a line on one line."""
+    line = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, dict | list) or len(indent) + len(line) < 110:
+        return line
+    inner = indent + "  "
+    if isinstance(value, list):
+        entries = [pretty(entry, indent=inner) for entry in value]
+    else:
+        entries = [f"{json.dumps(key)}: {pretty(entry, indent=inner)}" for key, entry in value.items()]
+    start, end = "[]" if isinstance(value, list) else "{}"
+    return f"{start}\n{inner}" + f",\n{inner}".join(entries) + f"\n{indent}{end}"
+
+
+# Settings ---------------------------------------------------------------------------------------------------
+
+VARIABLES = {
+    "HANDRAISE_HOME": "Folder of the desk: token, database, address. Default: the platform's data folder, on Linux "
+    "`~/.local/share/handraise`.",
+    "HANDRAISE_URL": f"Where the desk is, for whoever calls it. Default: the desk of the home, else "
+    f"`{config.DEFAULT_URL}`.",
+    "HANDRAISE_TOKEN": "The token to call with. For `serve`: a token that is let in as admin while the desk runs. "
+    "Default: the one in the home, which is sent only to the desk of that home.",
+    "HANDRAISE_DATABASE": "`sqlite:///` and an absolute path, or `sqlite:///:memory:`, which keeps nothing. Default: "
+    "`desk.db` in the home.",
+}
+
+POLICY = {
+    "question_policy": "Who decides a question. A name, or `auto` with a list of rules (`match`, `answers`).",
+    "permission_policy": "Who decides a permission. Nothing here grants one.",
+    "question_timeout": "Seconds until `on_timeout` decides, for questions and permissions. At most a year. "
+    "Without it an ask waits until somebody answers.",
+    "on_timeout": "What happens then to a question. A permission is denied, whatever this says.",
+}
+
+DESK = {
+    "host": "Address that `handraise serve` listens on.",
+    "allowed_hosts": "Host names the desk answers to besides its address and loopback; a list.",
+}
+
+FILES = {
+    "token": "the admin token of this home, readable by you alone",
+    "desk.json": "address and process of the desk that runs; gone when it has left",
+    "desk.db": "the database, with `desk.db-wal` and `desk.db-shm` beside it while the desk runs",
+    "desk.db.lock": "held by the one desk of this database",
+}
+
+
+def variables() -> set[str]:
+    """The variables that the settings are read from."""
+    return set(re.findall(r'"(HANDRAISE_[A-Z]+)"', inspect.getsource(config.load)))
+
+
+def settings_page() -> Iterator[str]:
+    yield from head(
+        "Settings",
+        "An option of a command counts most, then `handraise.toml`, then your own `config.toml`, then the default. "
+        "A setting that is not known ends the command with a sentence and exit code 2.",
+    )
+    yield "## Variables"
+    yield ""
+    words = worded(VARIABLES, variables(), "variables")
+    yield from table(("variable", "meaning"), [(f"`{name}`", said) for name, said in words.items()])
+    yield "`NO_COLOR` and `FORCE_COLOR` are honoured. `XDG_CONFIG_HOME` and `XDG_DATA_HOME` move the default folders."
+    yield ""
+    yield "## Files"
+    yield ""
+    yield "`handraise.toml` is looked for in the folder you are in, then upwards; the first one counts. `config.toml`"
+    yield "is in your config folder, on Linux `~/.config/handraise/config.toml`. Both have the same tables."
+    yield ""
+    yield "### [policy]"
+    yield ""
+    yield "How what is asked from here is decided ([how to](../howto/policies.md)). `handraise ask` and the SDK send it"
+    yield "along from the folder they run in; for a call over HTTP that names none, the desk's own counts."
+    yield ""
+    yield from table(("setting", "takes", "default", "meaning"), list(_policy_rows()))
+    yield "### [desk]"
+    yield ""
+    yield "Read by `handraise serve`."
+    yield ""
+    defaults = config.Settings(home=Path())
+    rows = [(f"`{name}`", f"`{_toml(getattr(defaults, name))}`", said) for name, said in DESK.items()]
+    yield from table(("setting", "default", "meaning"), rows)
+    yield "### [agents]"
+    yield ""
+    yield "Set aside for the agents' adapters. Accepted, and not read yet."
+    yield ""
+    yield "## The home"
+    yield ""
+    yield from table(("file", "what"), [(f"`{name}`", said) for name, said in FILES.items()])
+
+
+def _policy_rows() -> Iterator[tuple[str, str, str, str]]:
+    words = worded(POLICY, {field.name for field in fields(Handling)}, "[policy]")
+    schema = json_schemas(HandlingBody, refs="{model}")["HandlingBody"]["properties"]
+    for name, said in words.items():
+        takes = []
+        for branch in schema[name]["anyOf"]:
+            if "enum" in branch:
+                takes.append(quoted(branch["enum"]))
+            elif "$ref" in branch:
+                takes.append("`{ auto = […] }`")
+            elif branch["type"] == "number":
+                takes.append("a number")
+        default = getattr(Handling(), name)
+        yield f"`{name}`", ", ".join(takes), "none" if default is None else f"`{_toml(default)}`", said
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value)
+
+
+# Events -----------------------------------------------------------------------------------------------------
+
+EVENTS = {
+    "asked": "An agent raised a hand, or a withdrawn ask was asked again.",
+    "answered": "It has an answer, from a person or from policy; `answer.by` says which.",
+    "rejected": "A person or policy said no; `answer.reason` says why.",
+    "withdrawn": "The agent stopped waiting; `withdrawn_reason` says why.",
+    "delivered": "The agent took the answer, or `delivery_error` says why it did not.",
+    "deadline_moved": "Somebody kept waiting; `deadline` and `remaining` are new.",
+}
+
+
+def event_types() -> dict[str, type[events.Event]]:
+    return {kind.type: kind for kind in events.Event.__subclasses__() if kind is not events.Unknown}
+
+
+def events_page() -> Iterator[str]:
+    yield from head(
+        "Events",
+        "`GET /v1/events` streams them as server-sent events, `handraise watch --json` prints them one a line, and "
+        "`Desk().watch()` gives them as records of `handraise.events`. Each is told once, in order, with the whole "
+        "[ask](http.md#ask) as it was then.",
+    )
+    words = worded(EVENTS, set(event_types()), "events")
+    rows = [(f"`{name}`", f"`{event_types()[name].__name__}`", said) for name, said in words.items()]
+    yield from table(("`type`", "record", "when"), rows)
+    yield "A newer desk may tell more of them. Read on past a type that you do not know; the SDK gives it as `Unknown`."
+    yield ""
+    yield "## A frame"
+    yield ""
+    stream = document()["paths"]["/v1/events"]["get"]["responses"]["200"]["content"]["text/event-stream"]
+    yield from code(stream["example"], "text")
+    yield "`id` is the **cursor**: it grows with every event of a desk. Send the last one you have seen as"
+    yield "`Last-Event-ID`, or as `?after=`, and you miss nothing and hear nothing twice; 0 is the beginning. Without"
+    yield "either you hear what happens from now on, and the first frame has an `id` and no `data`: where you stand."
+    yield "`GET /v1/cursor` says the same. A line `: heartbeat` comes every 15 seconds."
+    yield ""
+    yield "Filters: `?session=`, `?run=`, `?worker=`. A token that may only ask names its `worker`."
+    yield ""
+    yield "## Events of other people's surfaces"
+    yield ""
+    yield "`GET /v1/sessions/{session}/events` tells the questions of one session as `question.requested` and"
+    yield "`question.resolved`. `GET /event` and `GET /global/event` tell them as an OpenCode server does. Both are"
+    yield "described in [OpenCode's clients](../howto/opencode-clients.md)."
+    yield ""
+
+
+# Errors -----------------------------------------------------------------------------------------------------
+
+
+def error_kinds(kind: type[HandraiseError] = HandraiseError) -> Iterator[type[HandraiseError]]:
+    """Every error of ours, each after the one it is a kind of."""
+    for below in kind.__subclasses__():
+        yield below
+        yield from error_kinds(below)
+
+
+def meanings() -> dict[str, str]:
+    """What each class means, from the tree in the docstring of `errors` and from the document of the API."""
+    said = dict(re.findall(r"[├└]── (\w+)[ ]*(.*)", errors.__doc__ or ""))
+    return said | {
+        "SessionNotFound": "no session has that id",
+        "Forbidden": "the token's scope is too small, or the Host or Origin is foreign",
+        "BadBody": "the query or the body cannot be read",
+        "TooLarge": f"a body of more than {http.MOST_BYTES // 1024 // 1024} MiB",
+        "WrongMethod": "the route takes another method; `Allow` names it",
+        "RouteNotFound": "no route, or nothing of that name",
+    }
+
+
+def _facts() -> dict[str, str]:
+    """The fields that a refusal has besides `error` and `message`, by code."""
+    found = {}
+    for schema in document()["components"]["schemas"].values():
+        code = refusal_code(schema)
+        if code is not None:
+            found[code] = quoted(name for name in schema["properties"] if name not in ("error", "message"))
+    return found
+
+
+def errors_page() -> Iterator[str]:
+    yield from head(
+        "Errors",
+        'Over HTTP a refusal is `{"error": code, "message": one sentence, …facts}`. In Python the same code is an '
+        "exception with `code`, `message` and `fields`, whichever side of the wire it was raised on. At the command "
+        "line it is the sentence on standard error, and an [exit code](cli.md#exit-codes).",
+    )
+    kinds = list(error_kinds())
+    said = meanings()
+    worded({name: said[name] for name in said}, {kind.__name__ for kind in kinds}, "errors")
+    facts = _facts()
+    rows = []
+    for kind in kinds:
+        bare = kind.__new__(kind)
+        is_told = kind.code in facts or kind.__module__ != errors.__name__
+        rows.append(
+            (
+                f"`{kind.code}`",
+                str(http.status_of(bare)) if is_told else "",
+                f"`{kind.__name__}`" if kind.__module__ == errors.__name__ else "",
+                str(cli._exit_code(bare)),
+                said[kind.__name__],
+                facts.get(kind.code, ""),
+            )
+        )
+    yield from table(("code", "HTTP", "Python", "exit code", "what is the case", "facts"), rows)
+    yield "A row without a status is never told over HTTP. One without a Python name is a plain `HandraiseError` to the"
+    yield "SDK. A 503 comes with `Retry-After`; the SDK and the commands try again a few times by themselves."
+    yield ""
+    yield "## The tree"
+    yield ""
+    yield from code(inspect.cleandoc((errors.__doc__ or "").partition("\n\n")[2].partition("\n\n`code`")[0]), "text")
+    yield "## Examples"
+    yield ""
+    for schema in document()["components"]["schemas"].values():
+        if refusal_code(schema) is not None:
+            yield from code(json.dumps(schema["examples"][0], ensure_ascii=False), "json")
+
+
+if __name__ == "__main__":
+    main()

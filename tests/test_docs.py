@@ -1,0 +1,635 @@
+"""The documentation is run: what a page names exists, what it shows happens, and what exists is in the reference.
+
+In README, quickstart and the how-to pages a block's language says what is done with it, from top to bottom, in a folder
+of its own at a desk of its own, with a scripted person who has the lines in `SAID`:
+
+    console   each `$` command is run and must print what stands below it; `…` stands for anything
+    sh        run to its end, which must be a success
+    python    a whole program; a text block right after it is what it prints; `# test_….py` makes it a test for pytest
+    toml      becomes the folder's handraise.toml
+
+A block after a comment that says `not run`, and blocks in other languages, are only looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from getpass import getuser
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+import handraise
+from handraise import Answer, Ask, Desk, Option, Origin, Permission, Question, asks, testing, wire
+from handraise.channels.terminal.reading import help_for
+from handraise.cli import app
+from handraise.client import Client
+from handraise.config import load
+from handraise.errors import SettingsError
+from handraise.policies import policy_for
+from handraise.server.http import status_of
+from handraise.server.openapi import document
+from handraise.testing import ScriptedPerson, a_permission, an_ask
+from quick import quick_handraise
+from serving import START, serving
+
+ROOT = Path(__file__).parents[1]
+RUN = [ROOT / "README.md", ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
+PAGES = [*RUN, *sorted((ROOT / "docs" / "reference").glob("*.md")), ROOT / "docs" / "glossary.md"]
+PAGES += [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+EXAMPLES = ROOT / "examples"
+BIN = Path(sys.executable).parent
+URL = "http://127.0.0.1:4263"
+AT_ONCE = 3  # pages that are run at a time; each is one process after the other
+
+Line = tuple[str, Sequence[Sequence[str]] | None, str | None, str | None]  # pattern; answers, reply or reason to reject
+
+
+def says(pattern: str, *answers: Sequence[str], reply: str | None = None, reject: str | None = None) -> Line:
+    return (pattern, answers or None, reply, reject)
+
+
+SAID: dict[str, list[Line]] = {
+    "README.md": [says("Deploy now", ["yes"]), says("Which database", ["Postgres"])],
+    "quickstart.md": [says("Deploy now", ["yes"]), says("Which hosts", ["web1", "db1"])],
+    "ask-from-a-script.md": [
+        says("Deploy now", ["yes"]),
+        says("Which hosts", ["web1", "db1"]),
+        says("Release name", ["Early Bird"]),
+        says("How many", ["4"]),
+        says("Clean up", reply="once"),
+        says("Which database", ["Postgres"]),
+        says("Where should it go", ["beta"], ["Linux", "macOS"], ["Early Bird"]),
+        says("Remove the build folder", reject="not on a Friday"),
+        says("Deploy shop", ["yes"]),
+        says("Deploy blog", ["no"]),
+    ],
+    "tokens-and-access.md": [says("Deploy now", ["yes"])],
+}
+
+
+# Reading ----------------------------------------------------------------------------------------------------
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    line: int
+    note: str  # the comment before it
+    follows: bool  # right after another block, with nothing in between
+
+    @property
+    def is_run(self) -> bool:
+        return "not run" not in self.note
+
+
+def blocks(page: Path) -> list[Block]:
+    found: list[Block] = []
+    inside: list[str] | None = None
+    language = note = before = ""
+    start = 0
+    for number, line in enumerate(page.read_text().splitlines(), start=1):
+        if inside is None and line.startswith("```"):
+            inside, language, start = [], line[3:].strip(), number
+            note = before if before.startswith("<!--") else ""
+        elif inside is not None and line == "```":
+            found.append(Block(language, "\n".join(inside), start, note, follows=before == "```" and bool(found)))
+            inside, before = None, "```"
+        elif inside is not None:
+            inside.append(line)
+        elif line.strip():
+            before = line
+    assert inside is None, f"{page.name}: a block is not closed"
+    return found
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def inline_code(page: Path) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", prose(page))
+
+
+def name_of(page: Path) -> str:
+    return page.name
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate"] = module  # where its records look for their own names
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATE = generator()
+
+
+# Running ----------------------------------------------------------------------------------------------------
+
+
+class Place:
+    """A folder in which the blocks of a page are run, and the desk they talk to."""
+
+    def __init__(self, folder: Path, *, url: str, programs: Path | None = None) -> None:
+        self.folder = folder / "shop"
+        self.folder.mkdir(parents=True)
+        self.url = url
+        mine = {key: value for key, value in os.environ.items() if not key.startswith(("HANDRAISE_", "XDG_"))}
+        self.env = mine | {
+            "PATH": os.pathsep.join(map(str, filter(None, (programs, BIN, mine.get("PATH", os.defpath))))),
+            "HOME": str(folder),
+            "HANDRAISE_HOME": str(folder / "home"),
+            "LOGNAME": "ana",
+            "NO_COLOR": "1",
+            "LC_ALL": "C.UTF-8",
+        }
+
+    async def run(self, *words: str, **env: str) -> tuple[int, str]:
+        """Exit code and output, standard error among it."""
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            cwd=self.folder,
+            env=self.env | env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            out, _ = await asyncio.wait_for(process.communicate(), 4 * START)
+        except TimeoutError:
+            process.kill()
+            raise AssertionError(f"{words} did not end") from None
+        assert process.returncode is not None
+        return process.returncode, out.decode().replace(self.url, URL)
+
+    async def bash(self, script: str, *options: str) -> tuple[int, str]:
+        return await self.run("bash", *options, "-c", script.replace(URL, self.url))
+
+    async def python(self, program: str) -> tuple[int, str]:
+        file = self.folder / "program.py"
+        file.write_text(program.replace(URL, self.url))
+        return await self.run(sys.executable, "-W", "error", file.name)
+
+
+def matches(expected: str, printed: str) -> bool:
+    """Whether a text shows what was printed. Times and the width of columns may differ; `…` is anything."""
+
+    def plain(text: str) -> str:
+        text = re.sub(r"\b\d+ s\b", "1 s", re.sub(r"\b\d{4}-\d\d-\d\d\b", "2026-01-01", text))
+        return "\n".join(re.sub(r"[ \t]+", " ", line).strip() for line in text.strip().splitlines())
+
+    pattern = ".*?".join(map(re.escape, plain(expected).split("…")))
+    return re.fullmatch(pattern, plain(printed), re.DOTALL) is not None
+
+
+async def run_console(block: Block, place: Place) -> None:
+    commands = re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]
+    shown: list[tuple[str, str]] = []
+    for command in commands:
+        lines = command.split("\n")
+        more = next((index for index, line in enumerate(lines[1:], 1) if not line.startswith("> ")), len(lines))
+        shown.append(("\n".join([lines[0], *(line[2:] for line in lines[1:more])]), "\n".join(lines[more:])))
+    mark = "-- next --"
+    _, out = await place.bash("\n".join(f"printf '\\n%s\\n' '{mark}'\n{command}" for command, _ in shown))
+    printed = out.split(f"\n{mark}\n")[1:]
+    assert len(printed) == len(shown), out
+    for (command, expected), got in zip(shown, printed, strict=True):
+        assert matches(expected, got), f"$ {command}\nshould print\n{expected.strip()}\nand printed\n{got.strip()}"
+
+
+async def run_sh(block: Block, place: Place) -> None:
+    code, out = await place.bash(block.text, "-eu", "-o", "pipefail")
+    assert code == 0, f"exit code {code}: {out}"
+
+
+async def run_python(block: Block, place: Place, *, expected: Block | None) -> None:
+    code, out = await place.python(block.text)
+    assert code == 0, out
+    assert expected is None or matches(expected.text, out), f"should print\n{expected.text}\nand printed\n{out}"
+
+
+async def run_tests(files: dict[str, str], place: Place) -> None:
+    for name, text in files.items():
+        (place.folder / name).write_text(text)
+    options = ["-q", "-W", "error", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"]
+    options += ["-o", "asyncio_default_fixture_loop_scope=function"]  # pytest-asyncio warns where nobody says so
+    code, out = await place.run(sys.executable, "-m", "pytest", *options, *files)
+    assert code == 0, out
+
+
+async def run_block(block: Block, place: Place, *, after: Block | None) -> None:
+    match block.language:
+        case "console":
+            await run_console(block, place)
+        case "sh":
+            await run_sh(block, place)
+        case "python":
+            await run_python(block, place, expected=after if after and after.language == "text" else None)
+        case "toml":
+            (place.folder / "handraise.toml").write_text(block.text)
+            load({"HANDRAISE_HOME": str(place.folder)}, cwd=place.folder)
+
+
+async def run_page(page: Path, folder: Path, *, programs: Path) -> str:
+    """What went wrong, or nothing."""
+    person = ScriptedPerson(by="ana", via="terminal")
+    for pattern, answers, reply, reject in SAID.get(page.name, ()):
+        person.on(pattern, answers, reply=reply, reject=reject)
+    tests: dict[str, str] = {}
+    async with serving(folder / "home") as desk, asyncio.TaskGroup() as tasks:
+        place = Place(folder, url=desk.url, programs=programs)
+        looking = tasks.create_task(person.run(desk.broker))
+        at = 0
+        try:
+            for block, after in pairwise([*blocks(page), None]):
+                assert block is not None
+                at = block.line
+                if block.text.startswith("# test_"):
+                    tests[block.text.partition("\n")[0][2:]] = block.text
+                elif block.is_run:
+                    await run_block(block, place, after=after if after and after.follows else None)
+            if tests:
+                await run_tests(tests, place)
+        except Exception as problem:
+            return f"{page.relative_to(ROOT)}, line {at}: {problem}"
+        finally:
+            looking.cancel()
+    return ""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, str]:
+    """All pages, a few at a time: much of it is waiting."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def run(page: Path, programs: Path) -> str:
+        async with room:
+            return await run_page(page, tmp_path_factory.mktemp(page.stem), programs=programs)
+
+    async def run_all(programs: Path) -> list[str]:
+        return await asyncio.gather(*(run(page, programs) for page in RUN))
+
+    with quick_handraise() as programs:
+        return dict(zip(RUN, asyncio.run(run_all(programs)), strict=True))
+
+
+@pytest.mark.skipif(shutil.which("curl") is None or shutil.which("bash") is None, reason="needs bash and curl")
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_what_a_page_shows_is_what_happens(page: Path, outcomes: dict[Path, str]) -> None:
+    assert not outcomes[page], outcomes[page]
+
+
+# What is shown but not run there ----------------------------------------------------------------------------
+
+
+def block_about(page: Path, note: str) -> str:
+    (found,) = (block.text for block in blocks(page) if note in block.note)
+    return found
+
+
+async def test_the_demo_prints_what_the_readme_says(tmp_path: Path) -> None:
+    program = BIN / "handraise"
+    place = Place(tmp_path, url=URL)
+    env = {**place.env, "XDG_DATA_HOME": str(tmp_path / "data"), "PATH": os.defpath, "PYTHONUNBUFFERED": "1"}
+    del env["HANDRAISE_HOME"]
+    process = await asyncio.create_subprocess_exec(
+        program, "demo", "--port", "0", cwd=place.folder, env=env, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        printed = (await asyncio.wait_for(process.stdout.readuntil(b" watch\n"), START)).decode()
+    finally:
+        process.send_signal(signal.SIGINT)
+        await asyncio.wait_for(process.communicate(), START)
+    printed = re.sub(r"http://127\.0\.0\.1:\d+", URL, re.sub(r"demo-[0-9a-f]+", "demo-4f1c", printed))
+    expected = block_about(ROOT / "README.md", "the demo prints this")
+    assert matches(expected, printed.replace(str(program), ".venv/bin/handraise")), printed
+
+
+def test_the_desk_greets_as_the_quickstart_says(tmp_path: Path) -> None:
+    place = Place(tmp_path, url=URL)
+    command = [sys.executable, "-u", "-m", "handraise", "serve", "--port", "0"]
+    with subprocess.Popen(command, cwd=place.folder, env=place.env, stdout=subprocess.PIPE, text=True) as serving:
+        assert serving.stdout is not None
+        printed = "".join(serving.stdout.readline() for _ in range(3))
+        serving.terminate()
+        serving.communicate(timeout=START)
+    expected = block_about(ROOT / "docs" / "quickstart.md", "handraise serve prints this")
+    assert matches(expected, re.sub(r"http://127\.0\.0\.1:\d+", URL, printed)), printed
+
+
+def test_the_keys_of_the_prompt_are_the_ones_in_the_page() -> None:
+    page = ROOT / "docs" / "howto" / "answer.md"
+    assert block_about(page, "the help of a question") == help_for(an_ask())
+    assert block_about(page, "the help of a permission") == help_for(a_permission())
+
+
+def test_the_picture_shows_a_real_run_and_nothing_of_this_machine() -> None:
+    picture = (ROOT / "docs" / "picture.svg").read_text()
+    shown = "".join(ElementTree.fromstring(picture).itertext()).replace("\xa0", " ")
+    for text in ("handraise ask", "handraise watch", "answered: PostgreSQL", "allowed once", "ana, in terminal"):
+        assert text in shown
+    for text in (str(ROOT), socket.gethostname(), "/tmp", "/home", "/root", "https://", "@font-face"):
+        assert len(text) < 4 or text not in picture, text
+    assert f"{getuser()}, in" not in shown
+
+
+# Examples ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_examples_ask_and_go_on_with_the_answer(tmp_path: Path) -> None:
+    person = ScriptedPerson(by="ana")
+    person.on("Deploy version", [["tonight"]]).on("release-old", reply="once")
+    person.on("Deploy shop", [["yes"]]).on("Deploy blog", reject="it is broken")
+    person.on("Which database", [["PostgreSQL"]]).on("make migrate", reject="not now")
+    async with serving(tmp_path / "home") as desk, asyncio.TaskGroup() as tasks:
+        place = Place(tmp_path, url=desk.url)
+        looking = tasks.create_task(person.run(desk.broker))
+        (place.folder / "release-old").mkdir()
+        shell, with_asyncio, blocking = await asyncio.gather(
+            place.run("bash", str(EXAMPLES / "ask.sh")),
+            place.run(sys.executable, str(EXAMPLES / "ask.py")),
+            place.run(sys.executable, str(EXAMPLES / "ask_sync.py")),
+        )
+        looking.cancel()
+    assert shell == (0, "deploying version 2.0: tonight\nonce\n")
+    assert with_asyncio == (0, "shop: ana said yes\nblog: no, it is broken\n")
+    assert blocking == (0, "ana chose PostgreSQL\nnot migrating: not now\n")
+    assert not (place.folder / "release-old").exists()
+
+
+async def test_the_example_that_answers_everything_leaves_permissions_to_people(tmp_path: Path) -> None:
+    async with serving(tmp_path / "home") as desk:
+        place = Place(tmp_path, url=desk.url)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(EXAMPLES / "answer_everything.py")),
+            cwd=place.folder,
+            env=place.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        origin = Origin(agent="test", session="s1")
+        choice = Question("Which?", (Option("a"), Option("b", recommended=True)))
+        await desk.broker.open(a_permission())
+        await desk.broker.open(Ask(id="named", questions=(choice, Question("Name?")), origin=origin))
+        async with asyncio.timeout(START):
+            answer = await desk.broker.ask(Ask(id="both", questions=(choice, choice), origin=origin))
+        assert (answer.answers, answer.via) == ((("b",), ("b",)), "sdk")
+        assert [ask.id async for ask in desk.broker.asks(state="asked")] == ["permission-1", "named"]
+        process.send_signal(signal.SIGINT)
+        out, err = await asyncio.wait_for(process.communicate(), START)
+    assert (process.returncode, err) == (0, b"")
+    assert b"permission-1 wants a permission: Remove the build folder" in out
+
+
+def test_the_example_policy_answers_as_it_says(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "policy.toml", tmp_path / "handraise.toml")
+    settings = load({"HANDRAISE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}, cwd=tmp_path)
+    assert settings.allowed_hosts == ("desk.example.org",)
+    policy = policy_for(settings.handling)
+
+    def said(text: str, *labels: str) -> str | None:
+        question = Question(text, tuple(map(Option, labels)))
+        verdict = policy(an_ask(questions=(question,)))
+        assert isinstance(verdict, Answer)
+        return verdict.value
+
+    assert said("Which database?", "PostgreSQL", "SQLite") == "SQLite"
+    assert said("Which port?") == "8080"
+    assert said("Which colour?", "red", "blue") == "red"
+    assert not isinstance(policy(a_permission()), Answer), "a permission waits for a person"
+
+
+def test_every_example_is_run_here() -> None:
+    tests = Path(__file__).read_text()
+    missing = [example.name for example in EXAMPLES.iterdir() if example.is_file() and example.name not in tests]
+    assert not missing
+
+
+# What is named exists ---------------------------------------------------------------------------------------
+
+
+def commands_named(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """The words after each `handraise` in code, up to where the shell's next command begins; and where."""
+    lines = [(0, code) for code in inline_code(page)]
+    for block in blocks(page):
+        if block.language in ("sh", "console", "text", ""):
+            text = block.text.replace("\\\n>", "").replace("\\\n", "")
+            lines += [(block.line, line) for line in text.splitlines()]
+    for number, line in lines:
+        for called in re.finditer(r"(?:^|[\s/(])(?<!from )handraise (?=[a-z-])", line):
+            rest = re.split(r"&&|\|\||[|;)]| # |\s{3,}", line[called.end() :])[0]
+            try:
+                words = shlex.split(rest)
+            except ValueError:
+                words = rest.split()
+            yield f"{page.name}:{number}: {line}", words
+
+
+def known_commands() -> dict[str, set[str]]:
+    """Every command with its options."""
+    known = {command.name: set[str]() for command in GENERATE.commands()}
+    for command in GENERATE.commands():
+        for parameter in GENERATE.parameters(command):
+            if not parameter.is_argument:
+                known[command.name] |= {"-h", "--help", *parameter.names}
+    return known
+
+
+COMMANDS = known_commands()
+SENTENCES = ("is", "has", "that", "into", "for")  # what may follow the name in a text that is no command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_and_option_named_exists(page: Path) -> None:
+    for where, words in commands_named(page):
+        if words[0].startswith("--"):
+            assert words[0] in ("--help", "--version", "--install-completion", "--show-completion"), where
+            continue
+        if words[0] in SENTENCES:
+            continue
+        name = " ".join(words[:2]) if words[0] == "token" else words[0]
+        if name == "token":
+            continue
+        assert name in COMMANDS, f"{where}: there is no `handraise {name}`"
+        options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert options <= COMMANDS[name], f"{where}: {name} has no {options - COMMANDS[name]}"
+    everywhere = set().union(*COMMANDS.values()) | {"--version", "--install-completion", "--show-completion"}
+    for code in inline_code(page):
+        if code.startswith("--"):
+            option = re.split(r"[ =]", code)[0]
+            assert option in everywhere, f"{page.name}: no command has {option}"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_reference_has_the_options_that_help_shows(command: str) -> None:
+    shown = CliRunner().invoke(app, [*command.split(), "--help"]).output.partition("Options:")[2]
+    listed = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", shown, flags=re.MULTILINE))
+    assert listed == {name for name in COMMANDS[command] if name.startswith("--")} | {"--help"}
+
+
+def test_the_exit_codes_in_the_reference_are_those_of_the_help() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).output.partition("Exit codes:")[2]
+    assert re.findall(r"\b\d+\b", shown) == list(GENERATE.EXIT_CODES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_variable_named_exists(page: Path) -> None:
+    named = set(re.findall(r"\bHANDRAISE_[A-Z]+\b", page.read_text()))
+    assert named <= GENERATE.variables()
+    assert page.name != "settings.md" or named == GENERATE.variables()
+
+
+@pytest.mark.parametrize(
+    ("table", "known"), [("policy", set(GENERATE.POLICY)), ("desk", set(GENERATE.DESK))], ids=["policy", "desk"]
+)
+def test_the_settings_in_the_reference_are_those_a_file_takes(table: str, known: set[str], tmp_path: Path) -> None:
+    (tmp_path / "handraise.toml").write_text(f"[{table}]\nnonsense = 1\n")
+    with pytest.raises(SettingsError) as refused:
+        load({"HANDRAISE_HOME": str(tmp_path)}, cwd=tmp_path)
+    assert set(str(refused.value).partition("it knows ")[2].split(", ")) == known
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    assert all(f"`{name}`" in page for name in known)
+
+
+def test_the_files_of_a_home_are_those_in_the_reference(tmp_path: Path) -> None:
+    async def files() -> set[str]:
+        async with serving(tmp_path / "home") as desk:
+            return {file.name for file in desk.settings.home.iterdir()}
+
+    found = asyncio.run(files())
+    assert found == {*GENERATE.FILES, "desk.db-wal", "desk.db-shm"}
+
+
+def routes() -> dict[tuple[str, str], re.Pattern[str]]:
+    return {
+        (method, path): re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path)))
+        for method, path, _ in GENERATE.operations()
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_route_named_exists(page: Path) -> None:
+    text = page.read_text()
+    for method, path in re.findall(r"\b(GET|POST|PUT|PATCH|DELETE) (/[^\s`'\"?|)]*)", text):
+        assert any(method == known and route.fullmatch(path) for (known, _), route in routes().items()), (method, path)
+    for path in re.findall(rf"{URL}(/[^\s`'\"?]+)", text):
+        assert any(route.fullmatch(path) for route in routes().values()), path
+    for code in inline_code(page):
+        if re.fullmatch(r"/[a-z][a-z0-9/{}_.-]*", code):
+            assert any(route.fullmatch(code) for route in routes().values()), code
+
+
+def test_every_route_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "http.md").read_text()
+    missing = [f"{method} {path}" for method, path in routes() if f"\n### {method} {path}\n" not in page]
+    assert not missing
+
+
+def statuses() -> dict[str, int]:
+    return {kind.code: status_of(kind.__new__(kind)) for kind in GENERATE.error_kinds()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_error_code_named_exists(page: Path) -> None:
+    known = statuses()
+    for status, code in re.findall(r"\b([45]\d\d)\s+`([a-z_]+)`", page.read_text()):
+        assert known.get(code) == int(status), f"{status} {code}"
+
+
+def test_every_error_and_event_is_in_the_reference() -> None:
+    errors, events = ((ROOT / "docs" / "reference" / name).read_text() for name in ("errors.md", "events.md"))
+    assert [code for code in statuses() if f"| `{code}` |" not in errors] == []
+    assert [name for name in GENERATE.event_types() if f"| `{name}` |" not in events] == []
+
+
+def field_names() -> set[str]:
+    """Every name with an underscore that somebody may type: fields, settings, methods, fixtures, codes."""
+    known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.DESK, *testing.__all__}
+    for module in (asks, wire):
+        for kind in vars(module).values():
+            if dataclasses.is_dataclass(kind):
+                known |= {field.name for field in dataclasses.fields(kind)}
+    for kind in (Answer, Client, Desk, Permission, ScriptedPerson):
+        known |= {name for name in dir(kind) if not name.startswith("_")}
+    for schema in document()["components"]["schemas"].values():
+        known |= set(schema.get("properties", ()))
+    known |= {name for route in routes() for name in re.findall(r"\{(\w+)\}", route[1])}
+    known |= {name for name in vars(import_module("handraise.testing.fixtures")) if not name.startswith("_")}
+    return known | {"asyncio_mode"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_field_method_and_setting_named_exists(page: Path) -> None:
+    known = field_names()
+    for code in inline_code(page):
+        for name in re.findall(r"(?<![\w/.-])[a-z]+(?:_[a-z]+)+(?![\w/.-])", re.sub(r'"[^"]*"', "", code)):
+            assert name in known, f"{page.name}: `{code}`: nothing is called {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_class_named_exists(page: Path) -> None:
+    modules = [import_module(f"handraise.{name}") for name in ("errors", "events", "testing", "policies", "asks")]
+    modules += [handraise, import_module("handraise.client"), import_module("handraise.stores.sqlite")]
+    spoken = {"HttpOnly", "SameSite", "OpenMetrics", "DeadlineMoved", "Last-Event-ID"}
+    for code in inline_code(page):
+        if re.fullmatch(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+", code):
+            assert code in spoken or any(hasattr(module, code) for module in modules), f"{page.name}: {code}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_target_of_make_named_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    code = [*inline_code(page), *(line for block in blocks(page) for line in block.text.splitlines())]
+    named = {found[1] for line in code if (found := re.match(r"\s*make ([a-z]+)(?:\s|$)", line))}
+    assert named - {"clean"} <= targets
+
+
+WRITTEN_LATER = {ROOT / "docs" / "performance.md"}  # by `make bench`
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists() or file in WRITTEN_LATER, target
+        assert not anchor or anchor in anchors(file), target
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", prose(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    stale = [name for name, text in GENERATE.pages() if (GENERATE.FOLDER / name).read_text() != text]
+    assert not stale, "run `make docs`"
+
+
+def test_no_page_knows_the_machine_it_was_written_on() -> None:
+    for page in [*PAGES, *EXAMPLES.iterdir()]:
+        text = page.read_text() if page.is_file() else ""
+        assert str(ROOT) not in text and str(Path.home()) + "/" not in text, page.name
