@@ -24,7 +24,7 @@ from processes import CpuClock, descendants, resident_megabytes
 from scenarios import SCENARIOS, Handraise, Scenario, Session, Timings
 
 # The first pair whose number of sessions is large enough says how many connections the answerer has.
-ANSWER_CONNECTIONS = ((1, 1), (50, 8), (sys.maxsize, 16))
+ANSWER_CONNECTIONS = ((1, 1), (50, 50), (sys.maxsize, 250))
 # How long the cycles that are open when the clock stops may take to finish; after that the server lost them.
 DRAIN_SECONDS = 8.0
 # The pacer looks at the clock once a millisecond, so that much and a little more is on time.

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +19,7 @@ import httpx2
 from handraise.app import Running, bind, run_desk
 from handraise.broker import Broker
 from handraise.config import Settings
+from handraise.events import Event
 from handraise.transports.sse import Frame, Frames
 
 PATIENCE = 5.0  # seconds anything may take
@@ -100,6 +101,16 @@ class Served:
         return await told(self.http.post(path_of(id, "answer"), json={"answers": [values]}), 200)
 
 
+async def first_event(broker: Broker, wanted: Callable[[Event], bool]) -> Event:
+    """The first event in the history of a desk that fits; waits for it."""
+    events: Any = broker.events(after=0)
+    async with asyncio.timeout(PATIENCE), aclosing(events):
+        async for event in events:
+            if wanted(event):
+                return event  # type: ignore[no-any-return]
+    raise AssertionError("the desk left before it happened")
+
+
 async def eventually(happened: Callable[[], bool]) -> None:
     """Wait for something that has no event of its own."""
     async with asyncio.timeout(PATIENCE):
@@ -159,7 +170,8 @@ def serving_in_a_thread(home: Path, **changes: Any) -> Iterator[str]:
     with ThreadPoolExecutor(1, thread_name_prefix="desk") as pool:
         served = pool.submit(asyncio.run, serve())
         try:
-            wait([served, ready], timeout=START, return_when=FIRST_COMPLETED)
+            either: list[Future[Any]] = [served, ready]
+            wait(either, timeout=START, return_when=FIRST_COMPLETED)
             if served.done():
                 served.result()  # why it did not start
             yield ready.result()

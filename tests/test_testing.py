@@ -198,7 +198,7 @@ class Careless(SqliteStore):
     """Closes whatever is there, and forgets to tell."""
 
     async def change(self, id: str, change: Change) -> Changed | None:
-        return await super().change(id, replace(change, states=("asked", "answered", "rejected", "withdrawn")))
+        return await super().change(id, change._replace(states=("asked", "answered", "rejected", "withdrawn")))
 
     async def open(self, new: NewAsk) -> Opened:
         return await super().open(new._replace(events=()) if new.id == "b" else new)

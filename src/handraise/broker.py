@@ -505,7 +505,8 @@ class Broker:
     async def report(self, deliveries: Iterable[tuple[str, str | None]]) -> list[Stored | None]:
         """Write deliveries now, `(id, error)` each; None stands for an ask nobody knows."""
         now = self.clock.now()
-        changes = [(id, _delivery(now, error=error)) for id, error in deliveries]
+        taken = _delivery(now, error=None)
+        changes = [(id, taken if error is None else _delivery(now, error=error)) for id, error in deliveries]
         reported: list[Stored | None] = []
         for (id, change), changed in zip(changes, await self.store.change_all(changes), strict=True):
             if changed is None and (newest := await self.store.newest(id)) is not None:

@@ -11,8 +11,9 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx2
@@ -41,6 +42,9 @@ from handraise.wire import ask_fields, handling_fields, parse_ask, parse_event
 __all__ = ["Client", "Desk", "address", "secret"]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 WAIT = 50.0  # seconds one call is parked; proxies commonly cut at 60
 SILENCE = 45.0  # three heartbeats missed: the stream is dead
@@ -83,7 +87,12 @@ class Client:
         self._at_home = False  # the desk we reached is the one that this home wrote down
         self._deliveries: list[dict[str, Any]] = []
         self._has_deliveries = asyncio.Event()
-        self._http = httpx2.AsyncClient(timeout=httpx2.Timeout(10.0, pool=None), trust_env=False)
+        self._http = httpx2.AsyncClient(
+            # Every ask that waits holds a connection; a limit would keep the answers from being told.
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+            timeout=httpx2.Timeout(10.0, pool=None),
+            trust_env=False,
+        )
         self._tasks = asyncio.TaskGroup()
         self._reporting: asyncio.Task[None] | None = None
 
@@ -125,7 +134,7 @@ class Client:
         if handling is not None:
             body |= handling_fields(handling)
         while True:
-            settled = parse_ask(
+            settled = _ask(
                 await self._call("POST", "/v1/asks", body=body, params={"wait": f"{WAIT:g}"}, patience=WAIT + 10)
             )
             if settled.state == "withdrawn":
@@ -136,10 +145,10 @@ class Client:
     async def open(self, ask: Ask, *, handling: Handling | None = None) -> Ask:
         """Raise a hand without waiting."""
         body = {**ask_fields(ask), **(handling_fields(handling) if handling else {})}
-        return parse_ask(await self._call("POST", "/v1/asks", body=body))
+        return _ask(await self._call("POST", "/v1/asks", body=body))
 
     async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
-        return parse_ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/withdraw", body={"reason": reason}))
+        return _ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/withdraw", body={"reason": reason}))
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
         """Told to the desk soon, in batches."""
@@ -163,29 +172,29 @@ class Client:
             }
         else:
             body |= {"answers": answer.answers, "notes": answer.notes}
-        return parse_ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/answer", body=body))
+        return _ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/answer", body=body))
 
     async def reject(self, id: str, *, reason: str | None = None, by: str = "", via: str = "") -> Ask:
         body = {"reason": reason, "by": by or None, "via": via or None}
-        return parse_ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/reject", body=body))
+        return _ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/reject", body=body))
 
     async def keep_waiting(self, id: str) -> Ask:
-        return parse_ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/keep-waiting", body={}))
+        return _ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/keep-waiting", body={}))
 
     # Reading ----------------------------------------------------------------------------------------------
 
     async def cursor(self) -> int:
         """Where events stand now."""
-        return int((await self.call("GET", "/v1/cursor"))["cursor"])
+        return _ours(await self._call("GET", "/v1/cursor"), lambda told: int(json.loads(told)["cursor"]))
 
     async def get(self, id: str) -> Ask:
-        return parse_ask(await self._call("GET", f"/v1/asks/{quote(id, safe='')}"))
+        return _ask(await self._call("GET", f"/v1/asks/{quote(id, safe='')}"))
 
     async def wait(self, id: str, *, timeout: float) -> Ask:
         """The ask once it is settled, or as it is when `timeout` seconds have passed. Takes nothing from the agent."""
         wait = min(timeout, WAIT)
         path = f"/v1/asks/{quote(id, safe='')}"
-        return parse_ask(await self._call("GET", path, params={"wait": f"{wait:g}"}, patience=wait + 10))
+        return _ask(await self._call("GET", path, params={"wait": f"{wait:g}"}, patience=wait + 10))
 
     async def asks(
         self,
@@ -199,12 +208,12 @@ class Client:
         filters = {"state": state, "agent": agent, "session": session, "run": run}
         params = {key: value for key, value in filters.items() if value is not None}
         while True:
-            page = json.loads(await self._call("GET", "/v1/asks", params=params))
-            for told in page["asks"]:
-                yield parse_ask(json.dumps(told))
-            if "next" not in page:
+            asks, next_page = _ours(await self._call("GET", "/v1/asks", params=params), _page)
+            for ask in asks:
+                yield ask
+            if next_page is None:
                 return
-            params["after"] = page["next"]
+            params["after"] = next_page
 
     async def events(
         self,
@@ -230,7 +239,7 @@ class Client:
                     headers=self._headers(headers),
                     timeout=httpx2.Timeout(10.0, read=SILENCE, pool=None),
                 ) as response:
-                    if response.status_code != 200:
+                    if response.status_code != 200 or not _is(response, "text/event-stream"):
                         raise _error(response.status_code, await response.aread())
                     self._reach()
                     pause = FIRST_PAUSE
@@ -239,7 +248,7 @@ class Client:
                         for frame in frames.feed(chunk):
                             cursor = frame.id if frame.id is not None else cursor
                             if frame.data and cursor is not None:
-                                yield parse_event(frame.data, cursor=int(cursor))
+                                yield _ours(frame.data, partial(parse_event, cursor=int(cursor)))
             except httpx2.TransportError as failure:
                 self._give_up_unless_reached(failure)
             except (Overloaded, StoreFailed):
@@ -250,7 +259,7 @@ class Client:
     async def call(self, method: str, path: str, *, body: Any = None) -> Any:
         """Any other route of the desk, as parsed JSON."""
         answer = await self._call(method, path, body=body)
-        return json.loads(answer) if answer else None
+        return _ours(answer, json.loads) if answer else None
 
     # The wire ---------------------------------------------------------------------------------------------
 
@@ -276,7 +285,7 @@ class Client:
                     timeout=httpx2.Timeout(10.0, read=patience, pool=None),
                 )
                 self._reach()
-                if response.status_code < 400:
+                if response.status_code == 204 or (response.status_code < 300 and _is(response, "application/json")):
                     return response.content
                 raise _error(response.status_code, response.content)
             except httpx2.TransportError as failure:
@@ -319,7 +328,32 @@ class Client:
 
     async def _send_deliveries(self) -> None:
         deliveries, self._deliveries = self._deliveries, []
-        await self._call("POST", "/v1/deliveries", body={"deliveries": deliveries})
+        try:
+            await self._call("POST", "/v1/deliveries", body={"deliveries": deliveries})
+        except asyncio.CancelledError:  # we leave: they are told on the way out
+            self._deliveries = deliveries + self._deliveries
+            raise
+
+
+def _is(response: httpx2.Response, media_type: str) -> bool:
+    return str(response.headers.get("content-type", "")).partition(";")[0].strip() == media_type
+
+
+def _ours(told: T, parse: Callable[[T], R]) -> R:
+    """What a desk told, parsed. Raises DeskBroke where no desk would tell such a thing."""
+    try:
+        return parse(told)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DeskBroke("what answers there does not speak as a handraise desk does") from None
+
+
+def _ask(told: str | bytes) -> Ask:
+    return _ours(told, parse_ask)
+
+
+def _page(told: bytes) -> tuple[list[Ask], str | None]:
+    page = json.loads(told)
+    return [parse_ask(json.dumps(ask)) for ask in page["asks"]], page.get("next")
 
 
 def _error(status: int, body: bytes) -> HandraiseError:
@@ -344,7 +378,9 @@ def _error(status: int, body: bytes) -> HandraiseError:
             return errors.AskDiffers(told.get("id", ""))
     kinds = (getattr(errors, name) for name in errors.__all__)
     kind: type[HandraiseError] = next((kind for kind in kinds if kind.code == code), HandraiseError)
-    return kind(message, **told)
+    error = kind(message, **told)
+    error.code = str(code)  # also where we have no exception of that name
+    return error
 
 
 class Desk:
@@ -357,9 +393,8 @@ class Desk:
     def __init__(self, url: str | None = None, *, token: str | None = None, settings: Settings | None = None) -> None:
         self._settings = settings or load()
         self.client = Client(url, token=token, settings=self._settings)
-        self._handlers: list[tuple[bool, Handler]] = []
         self._tasks = asyncio.TaskGroup()
-        self._serving: asyncio.Task[None] | None = None
+        self._serving: list[asyncio.Task[None]] = []
         self._session = f"script:{secrets.token_hex(4)}"
 
     async def __aenter__(self) -> Self:
@@ -370,10 +405,14 @@ class Desk:
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._serving is not None:
-            self._serving.cancel()
-        await self._tasks.__aexit__(None, None, None)
-        await self.client.__aexit__(kind, value, trace)
+        for serving in self._serving:
+            serving.cancel()
+        try:
+            await self._tasks.__aexit__(None, None, None)
+        except BaseExceptionGroup as failed:  # why no handler could be served: one reason, as it is
+            raise failed.exceptions[0] from None
+        finally:
+            await self.client.__aexit__(kind, value, trace)
 
     async def ask(
         self,
@@ -420,6 +459,7 @@ class Desk:
         """Call `handler` with every open ask that has questions, now and from now on; what it returns is the answer.
 
         A text, a list of texts, a list per question, or an Answer; None leaves it open. Works as a decorator.
+        One ask at a time, in the order they were raised; one that somebody else settled meanwhile is left out.
         """
         return self._on(False, handler)
 
@@ -428,10 +468,7 @@ class Desk:
         return self._on(True, handler)
 
     def _on(self, permissions: bool, handler: Handler) -> Handler:
-        self._handlers.append((permissions, handler))
-        if self._serving is not None:
-            self._serving.cancel()
-        self._serving = self._tasks.create_task(self._serve_handlers())
+        self._serving.append(self._tasks.create_task(self._serve(permissions, handler)))
         return handler
 
     async def reply_question(self, id: str, answers: Reply, *, by: str = "", via: str = "sdk") -> Ask:
@@ -452,32 +489,33 @@ class Desk:
     def asks(self, *, state: State | None = None) -> AsyncIterator[Ask]:
         return self.client.asks(state=state)
 
-    async def _serve_handlers(self) -> None:
+    async def _serve(self, permissions: bool, handler: Handler) -> None:
         """Open asks first, then new ones. An ask seen twice is offered once."""
         offered: set[str] = set()
         newest = await self.client.cursor()
         async for ask in self.client.asks(state="asked"):
             offered.add(ask.id)
-            await self._offer(ask)
+            if permissions is (ask.permission is not None):
+                await self._offer(ask.id, handler)
         async for event in self.client.events(after=newest):
-            if isinstance(event, Asked) and event.ask.id not in offered:
-                await self._offer(event.ask)
-            offered.discard(event.ask.id)
+            ask = event.ask
+            if isinstance(event, Asked) and ask.id not in offered and permissions is (ask.permission is not None):
+                await self._offer(ask.id, handler)
+            offered.discard(ask.id)
 
-    async def _offer(self, ask: Ask) -> None:
-        for permissions, handler in self._handlers:
-            if permissions is not (ask.permission is not None):
-                continue
-            try:
-                said = handler(ask)
-                answers = await said if inspect.isawaitable(said) else said
-                if answers is not None:
-                    await self.reply_question(ask.id, answers)
-                    return
-            except HandraiseError as problem:
-                log.warning("the answer of a handler to ask %s was not taken: %s", ask.id, problem.code)
-            except Exception:
-                log.exception("a handler failed on ask %s; it stays open", ask.id)
+    async def _offer(self, id: str, handler: Handler) -> None:
+        try:
+            ask = await self.client.get(id)
+            if ask.state != "asked":
+                return
+            said = handler(ask)
+            answers = await said if inspect.isawaitable(said) else said
+            if answers is not None:
+                await self.reply_question(id, answers)
+        except HandraiseError as problem:
+            log.warning("the answer of a handler to ask %s was not taken: %s", id, problem.code)
+        except Exception:
+            log.exception("a handler failed on ask %s; it stays open", id)
 
 
 def _questions(

@@ -14,6 +14,7 @@ import platformdirs
 
 from handraise.asks import Handling
 from handraise.errors import SettingsError
+from handraise.policies import policy_for
 from handraise.wire import parse_handling
 
 __all__ = ["DEFAULT_PORT", "DEFAULT_URL", "Settings", "find_project", "load"]
@@ -67,7 +68,7 @@ def _lives(pid: int) -> bool:
 def load(environ: Mapping[str, str] | None = None, *, cwd: Path | None = None) -> Settings:
     """Raises SettingsError that names the file and the setting."""
     environ = os.environ if environ is None else environ
-    home = Path(environ.get("HANDRAISE_HOME") or platformdirs.user_data_path("handraise")).expanduser()
+    home = Path(environ.get("HANDRAISE_HOME") or platformdirs.user_data_path("handraise")).expanduser().absolute()
     settings = Settings(
         home=home,
         url=_address(environ.get("HANDRAISE_URL")),
@@ -79,7 +80,7 @@ def load(environ: Mapping[str, str] | None = None, *, cwd: Path | None = None) -
         settings = _with_file(settings, user)
     project = find_project(cwd or Path.cwd())
     if project is not None:
-        settings = replace(_with_file(settings, project), project=project)
+        settings = replace(_with_file(settings, project, own=False), project=project)
     return settings
 
 
@@ -100,7 +101,8 @@ def _address(url: str | None) -> str | None:
     return url.rstrip("/")
 
 
-def _with_file(settings: Settings, file: Path) -> Settings:
+def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
+    """Settings refined by a file. One that came with a project may not open your desk to others."""
     try:
         table = tomllib.loads(file.read_text())
     except (OSError, ValueError) as problem:
@@ -109,9 +111,12 @@ def _with_file(settings: Settings, file: Path) -> Settings:
     if unknown:
         raise SettingsError(f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [desk] and [agents.…]")
     desk = _table(table, "desk", file=file, known={"host", "allowed_hosts"})
+    if desk and not own:
+        raise SettingsError(f"{file}: [desk] says who reaches your desk, so it belongs in your own config.toml")
     policy = _table(table, "policy", file=file)
     try:
         handling = parse_handling(policy, onto=settings.handling)
+        policy_for(handling)  # a rule that is no regular expression is said here, not to an agent that asks
     except SettingsError as problem:
         raise SettingsError(f"{file}: [policy] {problem}") from None
     hosts = desk.get("allowed_hosts", list(settings.allowed_hosts))

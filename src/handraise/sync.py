@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -33,11 +35,15 @@ def _iterating(
 ) -> Callable[Concatenate[Desk, P], Iterator[R]]:
     def iterate(self: Desk, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
         items = method(self._desk, *args, **kwargs)
-        while True:
-            try:
-                yield self._run(_next(items))
-            except StopAsyncIteration:
-                return
+        try:
+            while True:
+                try:
+                    yield self._run(_next(items))
+                except StopAsyncIteration:
+                    return
+        finally:
+            if not self._living.done():
+                self._run(_close(items))
 
     iterate.__doc__ = method.__doc__
     iterate.__name__ = getattr(method, "__name__", "iterate")
@@ -46,6 +52,11 @@ def _iterating(
 
 async def _next(items: AsyncIterator[R]) -> R:
     return await anext(items)
+
+
+async def _close(items: AsyncIterator[Any]) -> None:
+    if isinstance(items, AsyncGenerator):
+        await items.aclose()
 
 
 class Desk:
@@ -60,10 +71,14 @@ class Desk:
         self._thread = threading.Thread(target=self._loop.run_forever, name="handraise-desk", daemon=True)
         self._thread.start()
         self._leave = asyncio.Event()
-        ready: asyncio.Future[client.Desk] = self._run(_future())
+        ready: Future[client.Desk] = Future()
         # The desk is entered and left by one task, as task groups demand.
         self._living = asyncio.run_coroutine_threadsafe(self._live(ready, url, token, settings), self._loop)
-        self._desk: client.Desk = self._run(_wait(ready))
+        try:
+            self._desk = ready.result()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -74,13 +89,17 @@ class Desk:
         self.close()
 
     def close(self) -> None:
+        """End what still runs and the thread it ran on. Raises what kept handlers from being served."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._leave.set)
-        self._living.result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            self._living.result()
+        finally:
+            asyncio.run_coroutine_threadsafe(_tidy(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
     ask = _blocking(client.Desk.ask)
     reply_question = _blocking(client.Desk.reply_question)
@@ -99,36 +118,63 @@ class Desk:
         return handler
 
     async def _live(
-        self, ready: asyncio.Future[client.Desk], url: str | None, token: str | None, settings: Settings | None
+        self, ready: Future[client.Desk], url: str | None, token: str | None, settings: Settings | None
     ) -> None:
         try:
-            async with client.Desk(url, token=token, settings=settings) as desk:
-                ready.set_result(desk)
-                await self._leave.wait()
-        except BaseException as failure:
-            if ready.done():
-                raise
+            desk = client.Desk(url, token=token, settings=settings)
+        except Exception as failure:
             ready.set_exception(failure)
+            return
+        async with desk:
+            ready.set_result(desk)
+            await self._leave.wait()
 
     def _run(self, work: Coroutine[Any, Any, R]) -> R:
+        if self._living.done():
+            work.close()
+            self._living.result()  # why handlers could not be served, which ended this desk
+            raise RuntimeError("this desk was closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except BaseException:  # Ctrl+C in the caller ends the call on the loop too
+        except BaseException as failure:  # Ctrl+C in the caller ends the call on the loop too
             future.cancel()
+            if isinstance(failure, RuntimeError | CancelledError) and self._living.done():
+                self._living.result()
             raise
 
 
-async def _future() -> asyncio.Future[Any]:
-    return asyncio.get_running_loop().create_future()
-
-
-async def _wait(future: asyncio.Future[R]) -> R:
-    return await future
+async def _tidy() -> None:
+    """End what a caller left behind when it was interrupted."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+    loop = asyncio.get_running_loop()
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
 
 
 async def _register(on: Callable[[client.Handler], client.Handler], handler: client.Handler) -> None:
     async def threaded(ask: Any) -> Any:
-        return await asyncio.to_thread(handler, ask)
+        said = await _in_a_thread(handler, ask)
+        return await said if inspect.isawaitable(said) else said
 
     on(threaded)
+
+
+async def _in_a_thread(handler: client.Handler, ask: Any) -> Any:
+    """A thread that ends with the program, where one of a pool would keep it from ending while a handler blocks."""
+    said: Future[Any] = Future()
+
+    def call() -> None:
+        said.set_running_or_notify_cancel()
+        try:
+            said.set_result(handler(ask))
+        except Exception as failure:
+            said.set_exception(failure)
+        except BaseException as leaving:  # sys.exit() in a handler ends the handler, not the desk
+            said.set_exception(RuntimeError(f"the handler ended with {leaving!r}"))
+
+    threading.Thread(target=call, name="handraise-handler", daemon=True).start()
+    return await asyncio.wrap_future(said)

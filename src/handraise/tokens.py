@@ -17,6 +17,7 @@ from handraise.wire import time_text
 __all__ = ["ADMIN", "OWNED", "SCOPES", "Token", "Tokens"]
 
 SCOPES = ("ask", "answer", "admin")
+RESERVED = frozenset({"agent", "policy"})
 OWNED = "@"  # begins the id of an ask that belongs to a token, and no other
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.IGNORECASE)
 
@@ -89,6 +90,8 @@ class Tokens:
         wanted = frozenset(scopes)
         if not _NAME.fullmatch(name):
             raise SettingsError("a token's name has 1 to 63 letters, digits, dots, dashes or underscores")
+        if name.lower() in RESERVED and wanted != {"ask"}:
+            raise SettingsError(f"answers by {name!r} are those that no person gave; choose another name")
         if not wanted or not wanted <= set(SCOPES):
             raise SettingsError(f"a token's scopes are among {', '.join(SCOPES)}; got {', '.join(wanted) or 'none'}")
         if not replace and any(token.name == name for token in self._by_hash.values()):

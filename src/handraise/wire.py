@@ -246,6 +246,9 @@ class HandlingBody:
 
     def handling(self, *, onto: Handling) -> Handling:
         """The settings given here, over those of `onto`."""
+        given = (self.question_policy, self.permission_policy, self.question_timeout, self.on_timeout)
+        if given == (None, None, None, None):
+            return onto
         policy = self.question_policy.auto if isinstance(self.question_policy, Auto) else self.question_policy
         return Handling(
             question_policy=onto.question_policy if policy is None else policy,

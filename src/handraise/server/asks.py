@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
-from handraise.asks import Answer, Ask, Origin
+from handraise.asks import Answer, Ask, Handling, Origin
 from handraise.broker import Broker
 from handraise.errors import AskDoesNotFit, AskNotFound, Forbidden, Overloaded
 from handraise.server.gate import require
@@ -20,6 +20,7 @@ from handraise.stores import Query
 from handraise.tokens import OWNED, Token
 from handraise.wire import (
     AnswerBody,
+    AskBody,
     BadBody,
     DeliveriesBody,
     RejectBody,
@@ -96,7 +97,7 @@ class AskRoutes:
         try:
             opened = await self._broker.open(
                 ask,
-                handling=body.handling(onto=self._broker.handling),
+                handling=body.handling(onto=self._inherited(body)),
                 owner=token.owner,
                 worker=body.worker,
                 ordinal=body.ordinal,
@@ -111,7 +112,15 @@ class AskRoutes:
             raise Gone  # nothing counts as delivered to a caller that left
         await self._tell(send, stored, status=201 if opened.how == "new" else 200)
         if wait is not None and stored.answer is not None:
-            self._broker.delivered(stored.id)
+            if body.ordinal:  # the same id may come again at once, and must not find this answer waiting
+                await self._broker.report([(stored.id, None)])
+            else:
+                self._broker.delivered(stored.id)
+
+    def _inherited(self, body: AskBody) -> Handling:
+        """What an ask leaves to the desk: everything if it names no policy, and nothing if it names one."""
+        named = body.question_policy is not None or body.permission_policy is not None
+        return Handling() if named else self._broker.handling
 
     def _too_many(self) -> Overloaded:
         return Overloaded(

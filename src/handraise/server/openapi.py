@@ -58,7 +58,7 @@ class _Route(NamedTuple):
     refusals: tuple[str, ...] = ()
     body: str | None = None
     body_required: bool = True
-    query: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()  # by their names under `_PARAMETERS`; those of the path come by themselves
     tag: str = "asks"
 
 
@@ -81,7 +81,7 @@ _ROUTES = (
         "raise_an_ask",
         "Raise a hand, or join the one raised before under the same id",
         scope="ask",
-        query=("wait",),
+        parameters=("wait",),
         body="AskBody",
         replies={
             201: ("Ask", "A new ask. With `wait` it may be settled already."),
@@ -94,7 +94,7 @@ _ROUTES = (
         "list_asks",
         "Asks in the order they were raised, in every state unless one is named",
         scope="answer",
-        query=("state", "agent", "session", "run", "after_ask", "limit"),
+        parameters=("state", "agent", "session", "run", "after_ask", "limit"),
         replies={200: ("Asks", "A page of asks.")},
         refusals=("bad_request",),
     ),
@@ -103,7 +103,7 @@ _ROUTES = (
         "show_an_ask",
         "One ask, at once or as soon as it is settled. Never counts as delivered",
         scope="",
-        query=("wait",),
+        parameters=("wait",),
         replies={200: ("Ask", "The ask. After an expired wait it is told as it is.")},
         refusals=("bad_request", "ask_not_found", "overloaded"),
     ),
@@ -158,7 +158,7 @@ _ROUTES = (
         "follow_events",
         "Every event once and in order, after a cursor or from now on. A token that may only ask names its `worker`",
         scope="",
-        query=("after_event", "run", "session", "worker", "Last-Event-ID"),
+        parameters=("after_event", "run", "session", "worker", "Last-Event-ID"),
         replies={200: ("text/event-stream", "Each frame has the cursor as `id` and an Event as `data`.")},
         refusals=("bad_request",),
         tag="events",
@@ -193,7 +193,7 @@ _ROUTES = (
         "follow_the_questions_of_a_session",
         "The questions of one session as they come and go: `question.requested`, `question.resolved`",
         scope="answer",
-        query=("after_event", "Last-Event-ID"),
+        parameters=("after_event", "Last-Event-ID"),
         replies={200: ("text/event-stream", "Each frame has the cursor as `id` and a QuestionEvent as `data`.")},
         refusals=("bad_request", "not_found", "session_not_found"),
         tag="sessions",
@@ -367,7 +367,7 @@ def _operation(route: _Route) -> Schema:
         "responses": {str(status): _reply(*told) for status, told in route.replies.items()},
     }
     in_path = [f"{part[1:-1]}_in_path" for part in route.route.split("/") if part.startswith("{")]
-    parameters = [{"$ref": f"#/components/parameters/{name}"} for name in (*in_path, *route.query)]
+    parameters = [{"$ref": f"#/components/parameters/{name}"} for name in (*in_path, *route.parameters)]
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
@@ -771,7 +771,7 @@ _ASK_BODY = {
             "options": [{"label": "SQLite", "description": "one file"}, {"label": "Postgres"}],
         }
     ],
-    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/work/shop"},
+    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/home/ana/shop"},
     "question_timeout": 600,
 }
 _ASK = {
@@ -790,7 +790,7 @@ _ASK = {
         }
     ],
     "permission": None,
-    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/work/shop"},
+    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/home/ana/shop"},
     "state": "answered",
     "asked_at": "2026-01-01T12:00:00.000Z",
     "deadline": "2026-01-01T12:10:00.000Z",
@@ -834,7 +834,7 @@ _EXAMPLES: dict[str, Any] = {
         "agent": "claude",
         "state": "idle",
         "parent": None,
-        "cwd": "/work/shop",
+        "cwd": "/home/ana/shop",
         "machine": None,
         "created_at": "2026-01-01T12:00:00.000Z",
         "open_asks": 0,

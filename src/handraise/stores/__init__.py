@@ -46,8 +46,7 @@ class Opened(NamedTuple):
     stored: Stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(NamedTuple):
     """A write that happens only if the ask is in one of `states` and every other condition holds."""
 
     states: tuple[State, ...]

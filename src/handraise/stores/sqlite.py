@@ -214,7 +214,7 @@ class SqliteStore:
         while batch:
             try:
                 results, told = [], _Events(self._cursor)
-                self._writer.execute("begin immediate")
+                self._writer.execute("begin")
                 for operation in batch:
                     results.append(operation.run(self._writer, told))
                 told.write(self._writer)

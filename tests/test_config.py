@@ -1,0 +1,247 @@
+"""Settings from the environment, the user's file and the project's, and what is said where one cannot be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from handraise.app import bind, open_store, run_desk
+from handraise.asks import AutoRule, Handling
+from handraise.client import address, secret
+from handraise.config import DEFAULT_URL, Settings, find_project, load
+from handraise.errors import SettingsError
+from serving import serving
+
+DEAD = 2**22 + 1  # beyond the largest process id that Linux gives
+
+
+class Machine:
+    """A folder with a home, a user's config and a project in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = root / "home"
+        self.user = root / "config" / "handraise" / "config.toml"
+        self.project = root / "work" / "shop" / "handraise.toml"
+        self.deep = self.project.parent / "src" / "deep"
+        self.deep.mkdir(parents=True)
+        self.user.parent.mkdir(parents=True)
+        self.environ = {"HANDRAISE_HOME": str(self.home), "XDG_CONFIG_HOME": str(root / "config")}
+
+    def load(self, *, cwd: Path | None = None, **environ: str) -> Settings:
+        return load({**self.environ, **environ}, cwd=cwd or self.deep)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_without_any_setting_a_person_decides_without_limit(machine: Machine) -> None:
+    settings = machine.load()
+    assert settings == Settings(home=machine.home, database=f"sqlite:///{machine.home / 'desk.db'}")
+    assert settings.handling == Handling()
+    assert (settings.host, settings.url, settings.token) == ("127.0.0.1", None, None)
+
+
+def test_the_environment_says_where_and_with_what(machine: Machine) -> None:
+    settings = machine.load(
+        HANDRAISE_URL="http://desk.example:4263/",
+        HANDRAISE_TOKEN="hr_1",
+        HANDRAISE_DATABASE="sqlite:////srv/desk.db",
+    )
+    assert (settings.url, settings.token) == ("http://desk.example:4263", "hr_1")
+    assert settings.database == "sqlite:////srv/desk.db"
+    empty = machine.load(HANDRAISE_URL="", HANDRAISE_TOKEN="", HANDRAISE_DATABASE="")
+    assert empty == machine.load()
+
+
+def test_a_home_may_be_relative_or_begin_with_a_tilde(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(machine.deep)
+    settings = machine.load(HANDRAISE_HOME="state")
+    assert settings.home == machine.deep / "state"
+    assert settings.database == f"sqlite:///{machine.deep / 'state' / 'desk.db'}"
+    monkeypatch.setenv("HOME", str(machine.home))
+    assert machine.load(HANDRAISE_HOME="~/desk").home == machine.home / "desk"
+
+
+def test_the_users_file_is_read_and_the_projects_is_stronger(machine: Machine) -> None:
+    machine.user.write_text('[policy]\nquestion_policy = "reject"\nquestion_timeout = 60\n[desk]\nhost = "::1"\n')
+    assert machine.load().handling == Handling(question_policy="reject", question_timeout=60)
+    assert machine.load().project is None
+    machine.project.write_text('[policy]\nquestion_policy = "forward"\non_timeout = "reject"\n')
+    settings = machine.load()
+    assert settings.handling == Handling(question_policy="forward", question_timeout=60, on_timeout="reject")
+    assert (settings.host, settings.project) == ("::1", machine.project)
+
+
+def test_a_project_is_found_upwards_and_the_nearest_counts(machine: Machine) -> None:
+    assert find_project(machine.deep) is None
+    machine.project.write_text("")
+    assert find_project(machine.deep) == machine.project
+    assert find_project(machine.project.parent) == machine.project
+    assert find_project(machine.project.parent.parent) is None
+    nearer = machine.deep.parent / "handraise.toml"
+    nearer.write_text('[policy]\npermission_policy = "reject"\n')
+    assert find_project(machine.deep) == nearer
+    assert machine.load().handling.permission_policy == "reject"
+    (machine.deep / "handraise.toml").mkdir()  # a folder of that name is not it
+    assert find_project(machine.deep) == nearer
+
+
+def test_rules_are_written_in_a_file(machine: Machine) -> None:
+    machine.project.write_text(
+        """
+[[policy.question_policy.auto]]
+match = "re:(?i)database"
+answers = ["SQLite"]
+
+[[policy.question_policy.auto]]
+match = "colour"
+answers = ["red", "blue"]
+
+[desk]
+allowed_hosts = ["desk.example"]
+
+[agents.claude]
+command = ["claude", "--verbose"]
+"""
+    )
+    settings = machine.load()
+    assert settings.handling.question_policy == (
+        AutoRule(match="re:(?i)database", answers=("SQLite",)),
+        AutoRule(match="colour", answers=("red", "blue")),
+    )
+    assert settings.allowed_hosts == ("desk.example",)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[policy\n", "cannot be read"),
+        ("\x00", "cannot be read"),
+        ("[polcy]\n", "unknown table [polcy]"),
+        ("policy = 1\n", "policy is a table; write [policy]"),
+        ('[policy]\nquestion_polcy = "reject"\n', "[policy] does not know 'question_polcy'; it knows on_timeout"),
+        ('[policy]\nquestion_policy = "guess"\n', "[policy] question_policy"),
+        ('[policy]\npermission_policy = "accept-first"\n', "[policy] permission_policy"),
+        ('[policy]\nquestion_timeout = "60"\n', "[policy] question_timeout"),
+        ("[policy]\nquestion_timeout = -1\n", "[policy] question_timeout"),
+        ("[policy]\nquestion_timeout = inf\n", "[policy] question_timeout"),
+        ('[policy]\non_timeout = "forward"\n', "[policy] on_timeout"),
+        ('[[policy.question_policy.auto]]\nmatch = "x"\n', "[policy] question_policy"),
+        ('[[policy.question_policy.auto]]\nmatch = "re:("\nanswers = ["x"]\n', "[policy] the rule 're:('"),
+        ("[desk]\nport = 1\n", "[desk] does not know 'port'; it knows allowed_hosts, host"),
+        ("[desk]\nhost = 1\n", "[desk] host is a text"),
+        ('[desk]\nallowed_hosts = "desk.example"\n', "allowed_hosts a list of texts"),
+        ("[desk]\nallowed_hosts = [1]\n", "allowed_hosts a list of texts"),
+    ],
+)
+@pytest.mark.parametrize("where", ["user", "project"])
+def test_a_setting_that_cannot_be_used_is_named_with_its_file(
+    machine: Machine, where: str, text: str, says: str
+) -> None:
+    file: Path = getattr(machine, where)
+    file.write_text(text)
+    with pytest.raises(SettingsError) as wrong:
+        machine.load()
+    assert str(wrong.value).startswith(str(file))
+    assert says in str(wrong.value)
+
+
+def test_a_file_that_is_no_text_is_named(machine: Machine) -> None:
+    machine.project.write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match=r"handraise\.toml cannot be read"):
+        machine.load()
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:4263", "ftp://desk.example", "desk", "//desk"])
+def test_an_address_that_is_none_is_named(machine: Machine, url: str) -> None:
+    with pytest.raises(SettingsError, match=r"HANDRAISE_URL .* looks like http://"):
+        machine.load(HANDRAISE_URL=url)
+
+
+# Finding the desk -------------------------------------------------------------------------------------------
+
+
+def running(home: Path, *, url: str, pid: int) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "desk.json").write_text(json.dumps({"url": url, "pid": pid}))
+
+
+def test_a_desk_is_looked_up_in_order(machine: Machine) -> None:
+    settings = machine.load()
+    assert address(settings) == DEFAULT_URL
+    running(machine.home, url="http://127.0.0.1:5000", pid=os.getpid())
+    assert address(settings) == "http://127.0.0.1:5000"
+    named = machine.load(HANDRAISE_URL="http://desk.example")
+    assert address(named) == "http://desk.example"
+    assert address(named, url="http://other.example/") == "http://other.example"
+
+
+def test_what_a_killed_desk_left_behind_is_not_believed(machine: Machine) -> None:
+    settings = machine.load()
+    running(machine.home, url="http://127.0.0.1:5000", pid=DEAD)
+    assert settings.running_desk() is None
+    assert address(settings) == DEFAULT_URL
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}", '{"url": "http://x"}', '{"url": "http://x", "pid": "y"}'])
+def test_a_broken_desk_file_is_as_good_as_none(machine: Machine, text: str) -> None:
+    machine.home.mkdir()
+    (machine.home / "desk.json").write_text(text)
+    assert machine.load().running_desk() is None
+
+
+def test_the_token_in_the_home_is_for_its_own_desk(machine: Machine) -> None:
+    settings = machine.load()
+    assert secret(settings, url=DEFAULT_URL) is None
+    running(machine.home, url="http://127.0.0.1:5000", pid=os.getpid())
+    assert secret(settings, url="http://127.0.0.1:5000") is None  # there is no token yet
+    settings.token_file.write_text("hr_home\n")
+    assert secret(settings, url="http://127.0.0.1:5000") == "hr_home"
+    assert secret(settings, url=DEFAULT_URL) is None
+    assert secret(machine.load(HANDRAISE_TOKEN="hr_given"), url="http://desk.example") == "hr_given"
+
+
+# What is made of them ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("database", ["postgresql://db/desk", "mysql://x", "desk.db", "sqlite:desk.db"])
+async def test_a_database_we_cannot_use_is_named(database: str) -> None:
+    with pytest.raises(SettingsError, match="HANDRAISE_DATABASE"):
+        await open_store(database)
+
+
+async def test_a_database_in_memory_and_one_in_a_new_folder(tmp_path: Path) -> None:
+    await (await open_store("sqlite:///:memory:")).close()
+    await (await open_store(f"sqlite:///{tmp_path}/new/folder/desk.db")).close()
+    assert (tmp_path / "new" / "folder" / "desk.db").is_file()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names of files")
+async def test_a_home_may_have_any_name(tmp_path: Path) -> None:
+    home = tmp_path / "a b#c?d%20é"
+    async with serving(home) as desk:
+        await desk.ask(id="q1")
+    assert (home / "desk.db").is_file()
+    async with serving(home) as desk:
+        assert (await desk.get("q1"))["state"] == "asked"
+
+
+async def test_a_port_that_is_taken_says_what_to_do(tmp_path: Path) -> None:
+    async with serving(tmp_path) as desk:
+        port = int(desk.url.rpartition(":")[2])
+        with pytest.raises(SettingsError, match=f"port {port} on 127.0.0.1 .* --port"):
+            bind("127.0.0.1", port)
+
+
+async def test_what_the_body_of_a_running_desk_raises_comes_out_as_it_is(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, database="sqlite:///:memory:")
+    with pytest.raises(SettingsError, match="mine"):
+        async with run_desk(settings, listener=bind("127.0.0.1", 0)):
+            raise SettingsError("mine")
+    assert not settings.desk_file.exists()

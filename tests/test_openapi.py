@@ -1,0 +1,263 @@
+"""What the OpenAPI document says and what the desk does are the same (S1)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from starlette.routing import Route
+
+from handraise.clock import SystemClock
+from handraise.server.api import SignIn, routes
+from handraise.server.asks import AskRoutes
+from handraise.server.compat import opencode, sandbox_agent
+from handraise.server.openapi import document
+from handraise.tokens import Tokens
+from serving import Served, listening, path_of, serving, serving_in_a_thread, told
+
+SCHEMAS: dict[str, Any] = document()["components"]["schemas"]
+OPERATIONS: dict[str, dict[str, Any]] = {
+    f"{method.upper()} {path}": operation
+    for path, methods in document()["paths"].items()
+    for method, operation in methods.items()
+}
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+def example(name: str) -> Any:
+    return SCHEMAS[name]["examples"][0]
+
+
+def validator(name: str) -> jsonschema_rs.Validator:
+    document_schema = {"$ref": f"#/components/schemas/{name}", "components": {"schemas": SCHEMAS}}
+    return jsonschema_rs.Draft202012Validator(document_schema, validate_formats=True)
+
+
+# The document by itself -------------------------------------------------------------------------------------
+
+
+def test_the_document_is_openapi_3_1_with_a_name_for_every_operation() -> None:
+    assert document()["openapi"].startswith("3.1.")
+    schemathesis.openapi.from_dict(document()).validate()
+    ids = [operation["operationId"] for operation in OPERATIONS.values()]
+    assert len(ids) == len(set(ids))
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", id) for id in ids)
+    assert all(operation["summary"] for operation in OPERATIONS.values())
+
+
+@pytest.mark.parametrize("name", [name for name, schema in SCHEMAS.items() if "examples" in schema])
+def test_every_example_fits_its_schema(name: str) -> None:
+    validator(name).validate(example(name))
+
+
+def test_every_refusal_has_a_code_and_a_sentence() -> None:
+    for label, operation in OPERATIONS.items():
+        refusals = {status: reply for status, reply in operation["responses"].items() if status >= "400"}
+        assert {"403"} <= refusals.keys()
+        assert ("401" in refusals) == bool(operation["security"]), label
+        for status, reply in refusals.items():
+            for content in reply["content"].values():
+                choices = content["schema"].get("oneOf", [content["schema"]])
+                names = [choice["$ref"].rpartition("/")[2] for choice in choices if "$ref" in choice]
+                for name in (name for name in names if not name.startswith("OpenCode")):
+                    assert {"error", "message"} <= set(SCHEMAS[name]["required"]), f"{label} {status}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AskBody", {"questions": []}),
+        ("AskBody", {"questions": [{"question": "q"}], "permission": {"tool": "t"}}),
+        ("AskBody", {"questions": [{"question": "q"}] * 51}),
+        ("AskBody", {"questions": [{"question": "q" * 20_001}]}),
+        ("AskBody", {"questions": [{"question": "q", "options": [{"label": "a"}] * 501}]}),
+        ("AskBody", {"questions": [{"question": "q", "custom": False}]}),
+        ("AskBody", {"questions": [{"question": "q"}], "id": "a\u2028b"}),
+        ("AskBody", {"questions": [{"question": "q"}], "id": "@ci:1"}),
+        ("AskBody", {"questions": [{"question": "q"}], "id": ".."}),
+        ("AskBody", {"questions": [{"question": "q"}], "id": "x" * 401}),
+        ("AskBody", {"questions": [{"question": "q"}], "origin": {"agent": "", "session": "s"}}),
+        ("AskBody", {"permission": {"tool": ""}}),
+        ("AskBody", {"permission": {"tool": "t", "replies": []}}),
+        ("AskBody", {"permission": {"tool": "t"}, "question_timeout": 0}),
+        ("AnswerBody", {}),
+        ("AnswerBody", {"answers": "SQLite"}),
+        ("AnswerBody", {"answers": [["a"]], "reply": "once"}),
+        ("DeliveriesBody", {"deliveries": [{"id": ""}]}),
+        ("TokenBody", {"name": "a:b", "scopes": ["ask"]}),
+        ("TokenBody", {"name": "ci", "scopes": []}),
+    ],
+)
+def test_what_the_desk_refuses_the_schema_refuses(name: str, value: Any) -> None:
+    assert not validator(name).is_valid(value)
+
+
+# Against the desk -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(tmp_path) as desk:
+        yield desk
+
+
+async def test_every_route_is_in_the_document_and_the_reverse(desk: Served) -> None:
+    broker, clock = desk.broker, SystemClock()
+    ordinary: list[Route] = [
+        *routes(broker, tokens=Tokens(broker.store, clock=clock), sign_in=SignIn(clock=clock), port=0),
+        *sandbox_agent.routes(broker),
+        *opencode.routes(broker),
+    ]
+    served = {f"{method} {_shape(route.path)}" for route in ordinary for method in route.methods or {"GET"}}
+    served = {label for label in served if not label.startswith("HEAD ")}
+    # The framework matches two ids as one part and the route takes them apart, so that they may hold a slash.
+    served = {re.sub(r"(/v1/sessions/{})(/re)", r"\1/questions/{}\2", label) for label in served}
+    served |= {"POST /v1/asks", "GET /v1/asks", "GET /v1/asks/{}", "POST /v1/deliveries", "GET /v1/events"}
+    served |= {f"POST /v1/asks/{{}}/{action}" for action in AskRoutes(broker).actions}
+    assert {_shape(label) for label in OPERATIONS} == served
+
+
+async def test_no_other_method_is_taken_than_those_in_the_document(desk: Served) -> None:
+    for path, methods in document()["paths"].items():
+        response = await desk.http.patch(re.sub(r"{[^}]+}", "x", path))
+        assert response.status_code == 405, path
+        assert set(response.headers["allow"].split(", ")) - {"HEAD"} == {method.upper() for method in methods}
+
+
+def _shape(path: str) -> str:
+    return re.sub(r"{[^}]+}", "{}", path)
+
+
+async def test_the_scopes_in_the_document_are_those_that_open_the_route(desk: Served) -> None:
+    callers = {scope: await desk.caller(f"only-{scope}", scope) for scope in ("ask", "answer", "admin")}
+    anybody = await desk.client()
+    for label, operation in OPERATIONS.items():
+        method, _, path = label.partition(" ")
+        path = path.replace("{question_request}", "que_x").replace("{permission_request}", "per_x")
+        path = re.sub(r"{[^}]+}", "x", path.replace("{opencode_session}", "ses_x"))
+        if path.endswith(("/event", "/events")):
+            continue  # a stream that opens does not end; see test_access
+        wanted = operation["security"][0]["bearer"] if operation["security"] else None
+        status = (await anybody.request(method, path)).status_code
+        assert (status == 401) == (wanted is not None), label
+        for scope, caller in callers.items():
+            status = (await caller.request(method, path)).status_code
+            allowed = not wanted or scope in (*wanted, "admin")
+            assert (status == 403) != allowed, f"{label} with {scope}: {status}"
+
+
+async def test_the_examples_are_what_the_desk_really_says(desk: Served) -> None:
+    ana = await desk.caller("ana", "answer")
+    raised = await told(desk.http.post("/v1/asks", json=example("AskBody")), 201)
+    answered = await told(ana.post(path_of("build-7", "answer"), json=example("AnswerBody")), 200)
+    assert raised["fallback"] == example("Ask")["fallback"]
+    assert _timeless(answered) == _timeless(example("Ask"))
+    assert await told(desk.http.get("/v1/cursor"), 200) == example("Cursor")
+    async with listening(desk.http, after=1) as listener:
+        assert _timeless(json.loads((await listener.frame()).data)) == _timeless(example("Event"))
+    reported = await told(desk.http.post("/v1/deliveries", json=example("DeliveriesBody")), 200)
+    assert reported == example("Reported")
+    session = await told(desk.http.get("/v1/sessions/claude%3A4f1c"), 200)
+    assert _timeless(session) == _timeless(example("Session"))
+    assert (await told(desk.http.get("/healthz"), 200)).keys() == example("Health").keys()
+    await told(desk.http.post("/v1/tokens", json=example("TokenBody")), 201)
+
+
+async def test_the_examples_of_refusals_are_what_the_desk_really_says(desk: Served) -> None:
+    ci = await desk.caller("ci", "ask")
+    ana = await desk.caller("ana", "answer")
+    await told(desk.http.post("/v1/asks", json=example("AskBody")), 201)
+    differs = desk.http.post("/v1/asks", json={**example("AskBody"), "questions": [{"question": "Other?"}]})
+    two_values = desk.http.post(path_of("build-7", "answer"), json={"answers": [["SQLite", "Postgres"]]})
+    said = {
+        "BadRequest": await told(desk.http.get("/v1/asks/build-7?wait=-1"), 400),
+        "Unauthorized": await told((await desk.client()).get("/v1/asks"), 401),
+        "Forbidden": await told(ci.get("/v1/asks"), 403),
+        "NotFound": await told(desk.http.delete("/v1/tokens/nobody"), 404),
+        "AskNotFound": await told(desk.http.get("/v1/asks/nobody"), 404),
+        "SessionNotFound": await told(desk.http.get("/v1/sessions/nobody"), 404),
+        "AskDiffers": await told(differs, 409),
+        "TooLarge": await told(desk.http.post("/v1/asks", content=b" " * (4 * 1024 * 1024 + 1)), 413),
+        "AskDoesNotFit": await told(desk.http.post("/v1/asks", json={}), 422),
+        "AnswerDoesNotFit": await told(two_values, 422),
+        "Settings": await told(desk.http.post("/v1/tokens", json=example("TokenBody")), 422),
+    }
+    await told(ana.post(path_of("build-7", "answer"), json=example("AnswerBody")), 200)
+    said["AlreadyAnswered"] = await told(desk.http.post(path_of("build-7", "reject")), 409)
+    await told(desk.http.post(path_of("build-7", "withdraw")), 409)
+    for name, refusal in said.items():
+        assert _timeless(refusal) == _timeless(example(name))
+
+
+def _timeless(value: Any) -> Any:
+    """With every time replaced, so that a reply of today equals an example of then."""
+    match value:
+        case dict():
+            return {key: _timeless(entry) for key, entry in value.items()}
+        case list():
+            return [_timeless(entry) for entry in value]
+        case str() if TIME.fullmatch(value):
+            return "a time"
+        case _:
+            return value
+
+
+# Schemathesis -----------------------------------------------------------------------------------------------
+
+EXAMPLES = 15  # random ones an operation, beside the systematic ones at every limit
+ADMIN = "a token that nobody can revoke while it is used"
+KEPT = schemathesis.Config.from_dict(
+    {
+        "generation": {"deterministic": True, "max-examples": EXAMPLES},
+        "checks": {
+            "positive_data_acceptance": {"expected-statuses": ["2xx", "3xx", 404, 409, 410]},
+            "negative_data_rejection": {"expected-statuses": [400, 404, 409, 410, 413, 422]},
+        },
+        "operations": [
+            {
+                # Whether an answer fits depends on the ask, whether a name is free on the other tokens.
+                "include-operation-id": ["answer_an_ask", "reply_to_a_question_of_a_session", "add_a_token"],
+                "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 409, 410, 422]}},
+            },
+            {
+                "include-tag": "opencode",
+                "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400, 404]}},
+            },
+        ],
+    }
+)
+# A stream never ends, so these are left out here; test_stream and the tests of the compat routes follow them.
+STREAMS = r"/events?$"
+operations = schemathesis.openapi.from_dict(document(), config=KEPT).exclude(path_regex=STREAMS)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving_in_a_thread(tmp_path_factory.mktemp("desk"), token=ADMIN) as url:
+        yield url
+
+
+@operations.parametrize()
+@settings(
+    max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+def test_the_desk_keeps_what_the_document_says(case: schemathesis.Case[Any], served: str) -> None:
+    _do_not_wait(case)
+    case.call_and_validate(base_url=served, headers={"Authorization": f"Bearer {ADMIN}"})
+
+
+def _do_not_wait(case: schemathesis.Case[Any]) -> None:
+    """A wait that the desk would grant becomes one of no time; what is no wait stays as it is."""
+    try:
+        granted = 0 <= float(case.query["wait"]) <= 300
+    except (KeyError, TypeError, ValueError):
+        return
+    if granted:
+        case.query["wait"] = 0
