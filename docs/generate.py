@@ -449,7 +449,7 @@ def settings_page() -> Iterator[str]:
     yield "## Files"
     yield ""
     yield "`handraise.toml` is looked for in the folder you are in, then upwards; the first one counts. `config.toml`"
-    yield "is in your config folder, on Linux `~/.config/handraise/config.toml`. Both have the same tables."
+    yield "is in your config folder, on Linux `~/.config/handraise/config.toml`. Both have the tables below."
     yield ""
     yield "### [policy]"
     yield ""
@@ -459,7 +459,7 @@ def settings_page() -> Iterator[str]:
     yield from table(("setting", "takes", "default", "meaning"), list(_policy_rows()))
     yield "### [desk]"
     yield ""
-    yield "Read by `handraise serve`."
+    yield "Read by `handraise serve`, and in your own `config.toml` only: a project may not open your desk to others."
     yield ""
     defaults = config.Settings(home=Path())
     rows = [(f"`{name}`", f"`{_toml(getattr(defaults, name))}`", said) for name, said in DESK.items()]

@@ -103,9 +103,6 @@ answers = ["SQLite"]
 match = "colour"
 answers = ["red", "blue"]
 
-[desk]
-allowed_hosts = ["desk.example"]
-
 [agents.claude]
 command = ["claude", "--verbose"]
 """
@@ -115,7 +112,14 @@ command = ["claude", "--verbose"]
         AutoRule(match="re:(?i)database", answers=("SQLite",)),
         AutoRule(match="colour", answers=("red", "blue")),
     )
-    assert settings.allowed_hosts == ("desk.example",)
+
+
+def test_only_your_own_file_opens_the_desk_to_others(machine: Machine) -> None:
+    machine.user.write_text('[desk]\nallowed_hosts = ["desk.example"]\n')
+    assert machine.load().allowed_hosts == ("desk.example",)
+    machine.project.write_text('[desk]\nhost = "0.0.0.0"\n')
+    with pytest.raises(SettingsError, match=r"it belongs in your own config\.toml"):
+        machine.load()
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,6 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
     if unknown:
         raise SettingsError(f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [desk] and [agents.…]")
     desk = _table(table, "desk", file=file, known={"host", "allowed_hosts"})
-    if desk and not own:
-        raise SettingsError(f"{file}: [desk] says who reaches your desk, so it belongs in your own config.toml")
     policy = _table(table, "policy", file=file)
     try:
         handling = parse_handling(policy, onto=settings.handling)
@@ -123,6 +121,8 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
     host = desk.get("host", settings.host)
     if not isinstance(host, str) or not isinstance(hosts, list) or not all(isinstance(name, str) for name in hosts):
         raise SettingsError(f"{file}: [desk] host is a text, allowed_hosts a list of texts")
+    if desk and not own:
+        raise SettingsError(f"{file}: [desk] says who reaches your desk, so it belongs in your own config.toml")
     return replace(settings, handling=handling, host=host, allowed_hosts=tuple(hosts))
 
 
