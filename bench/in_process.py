@@ -13,7 +13,7 @@ from time import perf_counter
 import uvloop
 
 from handraise.asks import Answer, Ask, Option, Origin, Question
-from handraise.broker import Broker
+from handraise.broker import DELIVERIES_AFTER, Broker
 from handraise.stores import Change, NewAsk, Query
 from handraise.stores.sqlite import SqliteStore
 from handraise.wire import answer_text, content_text
@@ -63,7 +63,7 @@ async def broker_cycles(folder: Path) -> AsyncIterator[Cycle]:
 
 @asynccontextmanager
 async def store_cycles(folder: Path) -> AsyncIterator[Cycle]:
-    """The two durable writes of a cycle, with texts made beforehand."""
+    """The durable writes of a cycle, with texts made beforehand; deliveries are gathered as the broker gathers them."""
     store = await SqliteStore.open_file(folder / "store.sqlite")
     texts = [content_text(_ask(session, 0)) for session in range(1000)]
     answer = answer_text(ANSWER)
@@ -95,8 +95,20 @@ async def store_cycles(folder: Path) -> AsyncIterator[Cycle]:
         )
         assert changed is not None
         assert changed.done
+        delivered.append((id, taken))
 
-    yield cycle
+    async def report_deliveries() -> None:
+        while True:
+            await asyncio.sleep(DELIVERIES_AFTER)
+            gathered, delivered[:] = list(delivered), []
+            await store.change_all(gathered)
+
+    taken = Change(states=("answered", "rejected"), undelivered=True, set={"delivered_at": 1}, event="delivered", at=1)
+    delivered: list[tuple[str, Change]] = []
+    async with asyncio.TaskGroup() as tasks:
+        reporting = tasks.create_task(report_deliveries())
+        yield cycle
+        reporting.cancel()
     await store.close()
 
 

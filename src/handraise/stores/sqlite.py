@@ -329,7 +329,7 @@ def _connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
     if not read_only:
         connection.execute("pragma journal_mode = wal")
         connection.execute("pragma synchronous = full")
-        connection.execute("pragma wal_autocheckpoint = 16000")
+        connection.execute("pragma wal_autocheckpoint = 4000")
     return connection
 
 
