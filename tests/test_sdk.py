@@ -606,3 +606,10 @@ print("left")
         [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=4 * PATIENCE, check=False
     )
     assert (done.stdout, done.returncode) == ("left\n", 0), done.stderr
+
+
+def test_a_script_that_does_not_close_its_desk_ends_quietly(settings: Settings) -> None:
+    script = "from handraise.sync import Desk; desk = Desk(); print(len(list(desk.asks())))"
+    environment = {**os.environ, "HANDRAISE_HOME": str(settings.home)}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"0\n", b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import inspect
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
@@ -60,7 +61,7 @@ async def _close(items: AsyncIterator[Any]) -> None:
 
 
 class Desk:
-    """Raise a hand from a script without asyncio.
+    """Raise a hand from a script without asyncio. Closed at the end of the `with`, by `close()`, or with the program.
 
     with Desk() as desk:
         answer = desk.ask("Which database?", "SQLite", "Postgres")
@@ -79,6 +80,7 @@ class Desk:
         except BaseException:
             self.close()
             raise
+        atexit.register(self.close)  # a script that ends without closing ends as quietly
 
     def __enter__(self) -> Self:
         return self
@@ -92,6 +94,7 @@ class Desk:
         """End what still runs and the thread it ran on. Raises what kept handlers from being served."""
         if self._loop.is_closed():
             return
+        atexit.unregister(self.close)
         self._loop.call_soon_threadsafe(self._leave.set)
         try:
             self._living.result()
