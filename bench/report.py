@@ -181,7 +181,7 @@ def _markdown(results: Results, *, state_folder: Path) -> str:
                 "peer and ours in turn; a ratio is the median of the rounds' own ratios. Every measurement starts "
                 "a fresh server with an empty database. The waiting asks were measured once.",
                 "- Each session is one keep-alive connection that asks again as soon as it has its answer. One "
-                "answerer reads one event stream and answers over 1, 8 or 16 connections (1, 50, 1,000 sessions). "
+                "answerer reads one event stream and answers over 1, 50 or 250 connections (1, 50, 1,000 sessions). "
                 "Both servers get the same, with a token; both have their access log off. The client's sockets "
                 "acknowledge as the system does by default, and the peer leaves Nagle's algorithm on: events on "
                 "its stream may wait 40 ms for an acknowledgement, which is where its p99 comes from.",
