@@ -7,6 +7,7 @@ once through everything, peer and ours in turn; a second and a third do it again
 import argparse
 import json
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -183,6 +184,7 @@ def allow_many_connections() -> None:
 
 def main() -> int:
     args = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers it started end with it
     allow_many_connections()
     started = time.monotonic()
     servers: dict[str, StartServer] = {}
