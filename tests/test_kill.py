@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from handraise.asks import Answer, Ask, Option, Origin, Question
@@ -45,6 +46,12 @@ class KilledDesk:
     async def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
+
+
+def stored_answers(home: Path) -> dict[str, str | None]:
+    """What the disk holds, read before anybody could repair it by asking again."""
+    with closing(sqlite3.connect(home / "desk.db")) as database:
+        return dict(database.execute("select id, json_extract(answer, '$.answers[0][0]') from asks"))
 
 
 def a_question(id: str, *, session: str) -> Ask:
@@ -105,6 +112,9 @@ async def test_nothing_acknowledged_is_lost_when_the_desk_is_killed_under_load(t
                     while len(woken) < before + chance.randrange(1, 200):
                         await asyncio.sleep(0.002)
                 await desk.kill()
+                on_disk = stored_answers(tmp_path)
+                assert raised <= on_disk.keys(), "an acknowledged ask was lost"
+                assert {id: on_disk[id] for id in accepted} == accepted, "an acknowledged answer was lost or replaced"
                 await desk.start()
             stop.set()
         for task in serving:
@@ -113,14 +123,11 @@ async def test_nothing_acknowledged_is_lost_when_the_desk_is_killed_under_load(t
 
     assert len(woken) > ASKERS, "too little happened to prove anything"
     assert woken.keys() == raised, "an agent was left waiting"
-    with sqlite3.connect(tmp_path / "desk.db") as database:
-        stored = dict(database.execute("select id, json_extract(answer, '$.answers[0][0]') from asks"))
+    stored = stored_answers(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "desk.db")) as database:
         told = Counter(
             database.execute("select asks.id, type from events join asks on asks.seq = events.ask").fetchall()
         )
-    database.close()
-    assert raised <= stored.keys(), "an acknowledged ask was lost"
-    assert {id: stored[id] for id in accepted} == accepted, "an acknowledged answer was lost or replaced"
     assert {id: stored[id] for id in woken} == woken, "an agent was told something else than the desk remembers"
     for id in raised:
         assert (told[id, "asked"], told[id, "answered"]) == (1, 1), f"{id} was asked or answered twice"
