@@ -10,8 +10,11 @@ import socket
 import sqlite3
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from handraise.asks import Answer, Ask, Option, Origin, Question
 from handraise.client import Client
@@ -44,8 +47,9 @@ class KilledDesk:
         assert ready, "the desk did not start"
 
     async def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        await self.process.wait()
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGKILL)
+            await self.process.wait()
 
 
 def stored_answers(home: Path) -> dict[str, str | None]:
@@ -59,9 +63,17 @@ def a_question(id: str, *, session: str) -> Ask:
     return Ask(id=id, questions=(question,), origin=Origin(agent="chaos", session=session))
 
 
-async def test_nothing_acknowledged_is_lost_when_the_desk_is_killed_under_load(tmp_path: Path) -> None:
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[KilledDesk]:
     desk = KilledDesk(tmp_path)
     await desk.start()
+    yield desk
+    await desk.kill()
+
+
+async def test_nothing_acknowledged_is_lost_when_the_desk_is_killed_under_load(
+    desk: KilledDesk, tmp_path: Path
+) -> None:
     raised: set[str] = set()
     accepted: dict[str, str] = {}
     woken: dict[str, str | None] = {}
