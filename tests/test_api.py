@@ -254,6 +254,15 @@ async def test_no_question_policy_grants_a_permission(desk: Served) -> None:
     assert (refusal["state"], refusal["answer"]["reply"]) == ("rejected", "reject")
 
 
+async def test_an_ask_that_names_a_policy_inherits_nothing_from_the_desk(tmp_path: Path) -> None:
+    async with serving(tmp_path, handling=Handling(question_timeout=60)) as desk:
+        body = {"questions": [{"question": "Which?", "options": [{"label": "a"}]}]}
+        inherited = (await desk.http.post("/v1/asks", json=body)).json()
+        named = (await desk.http.post("/v1/asks", json={**body, "question_policy": "forward"})).json()
+    assert inherited["deadline"] is not None
+    assert (named["state"], named["deadline"], named["fallback"]) == ("asked", None, None)
+
+
 async def test_the_desks_own_policy_counts_where_the_body_gives_none(tmp_path: Path) -> None:
     async with serving(tmp_path, handling=Handling(question_policy="accept-first")) as desk:
         assert (await desk.ask())["state"] == "answered"
