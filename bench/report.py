@@ -192,6 +192,8 @@ def _markdown(results: Results, *, state_folder: Path) -> str:
                 "- Peer, stateless proxy: `session/prompt` to `POST /v1/acp/{id}`, which stays open; an agent of "
                 "ours behind it asks `_sandboxagent/session/request_question`; the answer is posted, and the "
                 "open call returns. One agent process per 250 sessions.",
+                "- In process: the broker makes the calls of the HTTP routes, the bare store the same writes (ask, "
+                "answer, and deliveries gathered every 20 ms) with texts made beforehand.",
                 f"- The load client is a process of its own. Other programs used {median(others):.0f} % of a core "
                 f"meanwhile (median; at most {max(others):.0f} %).",
             ]
