@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -61,23 +63,26 @@ async def open_store(database: str) -> Store:
             return await SqliteStore.open_file(file)
         except sqlite3.DatabaseError as broken:
             raise StoreError(f"{file} cannot be used: {broken}; restore it from a backup, or move it away") from None
+    if scheme in ("postgresql", "postgres"):
+        from handraise.stores.postgres import PostgresStore
+
+        return await PostgresStore.open_address(database)
     raise SettingsError(
-        f"HANDRAISE_DATABASE is {database!r}; this version keeps its data in SQLite: sqlite:///path/to/desk.db"
+        f"HANDRAISE_DATABASE is {database!r}; it is sqlite:///path/to/desk.db or postgresql://user@host/database"
     )
 
 
 @asynccontextmanager
 async def open_parts(settings: Settings) -> AsyncIterator[tuple[Broker, Tokens]]:
-    """The desk without HTTP: store, broker, tokens. Whoever holds them is the one desk of the database."""
+    """The desk without HTTP: store, broker, tokens. On SQLite whoever holds them is the one desk of the file."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = await open_store(settings.database)
     try:
         clock = SystemClock()
-        tokens = Tokens(store, clock=clock)
-        await tokens.load()
-        await _first_token(settings, tokens)
-        async with Broker(store, clock=clock, handling=settings.handling) as broker:
-            yield broker, tokens
+        async with Tokens(store, clock=clock) as tokens:
+            await _first_token(settings, tokens)
+            async with Broker(store, clock=clock, handling=settings.handling, keep=settings.keep) as broker:
+                yield broker, tokens
     finally:
         await store.close()
 
@@ -86,14 +91,22 @@ async def _first_token(settings: Settings, tokens: Tokens) -> None:
     """The admin token of this home lies in a file for its owner alone; the store keeps only the hash."""
     if settings.token is not None:
         tokens.accept(settings.token)
-    file = settings.token_file
+    file, name = settings.token_file, _admin_of(settings)
     if file.exists():
         secret = file.read_text().strip()
         if secret and tokens.find(secret.encode()) is None:
-            await tokens.add("admin", scopes=("admin",), secret=secret, replace=True)
+            await tokens.add(name, scopes=("admin",), secret=secret, replace=True)
         return
-    secret = await tokens.add("admin", scopes=("admin",), replace=True)
+    secret = await tokens.add(name, scopes=("admin",), replace=True)
     _write_private(file, secret + "\n")
+
+
+def _admin_of(settings: Settings) -> str:
+    """What the home's token is called. Homes that share a database must not replace each other's."""
+    if settings.database.startswith("sqlite:"):
+        return "admin"
+    machine = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40]
+    return f"admin-{machine}-{hashlib.sha256(str(settings.home).encode()).hexdigest()[:6]}"
 
 
 def _write_private(file: Path, text: str) -> None:
@@ -149,7 +162,8 @@ async def run_desk(settings: Settings, *, listener: socket.socket) -> AsyncItera
         desk = json.dumps({"url": url, "pid": os.getpid()})
         try:
             await server.ready.wait()
-            _write_private(settings.desk_file, desk + "\n")
+            if settings.running_desk() is None:  # desks that share a database may share a home too
+                _write_private(settings.desk_file, desk + "\n")
             _collect_less()
             yield Running(url=url, sign_in_url=sign_in.link(url), broker=broker, serving=serving)
         finally:

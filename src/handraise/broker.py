@@ -19,6 +19,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -31,6 +32,7 @@ from handraise.errors import (
     AskDoesNotFit,
     AskNotFound,
     AskWithdrawn,
+    CursorTooOld,
     HandraiseError,
     SettingsError,
     StoreError,
@@ -54,6 +56,9 @@ log = logging.getLogger(__name__)
 
 DELIVERIES_AFTER = 0.02  # seconds in which deliveries gather, so that the next ask does not queue behind their commit
 RETRY = 1000  # milliseconds until a write of our own that failed is tried again
+MOST_AT_ONCE = 500  # deadlines closed, or events pruned, in one commit
+PRUNE_EVERY = 60_000  # milliseconds
+BETWEEN_PRUNES = 0.05  # seconds
 MOST_REMEMBERED = 4096  # asks whose content is kept parsed, so that an answer is checked without reading it
 SETTLED = frozenset({"answered", "rejected", "withdrawn"})
 
@@ -70,12 +75,21 @@ class _How(NamedTuple):
 class Broker:
     """Use as an async context manager. Leaving it cancels waits and withdraws nothing."""
 
-    def __init__(self, store: Store, *, clock: Clock | None = None, handling: Handling | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        handling: Handling | None = None,
+        keep: timedelta | None = None,
+    ) -> None:
+        """`keep` is how long events and settled asks are kept; without it, for ever."""
         self.store = store
         self.clock: Clock = clock or SystemClock()
         self.feeds = Feeds(store, self.clock)
         self.sessions = Sessions(store)
         self.handling = handling or Handling()
+        self._keep = keep
         self._opening: dict[str, tuple[str, Ask]] = {}
         self._remembered: dict[str, Ask] = {}
         self._waiters: dict[str, list[asyncio.Future[Stored | None]]] = {}
@@ -96,6 +110,9 @@ class Broker:
         tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
         chores = tasks.create_task(self._do_chores())
         self._stack.callback(chores.cancel)
+        if self._keep is not None:
+            forgetting = tasks.create_task(self._forget_in_turn(self._keep))
+            self._stack.callback(forgetting.cancel)
         self._set_timer()
         return self
 
@@ -400,14 +417,20 @@ class Broker:
         run: str | None = None,
         worker: str | None = None,
     ) -> AsyncIterator[Event]:
-        """What happens from now on, or after a cursor: every event once, in order, until the desk closes."""
+        """What happens from now on, or after a cursor: every event once, in order, until the desk closes.
+
+        Raises CursorTooOld where events after that cursor were pruned. 0 is the oldest event there is.
+        """
         if after is None:
             after = await self.cursor()
         feed = self.feeds.follow(Query(session=session, run=run, worker=worker), after=after)
         try:
             async for batches in feed.batches():
                 for batch in batches:
+                    if batch.pruned is not None and after:
+                        raise CursorTooOld(through=batch.pruned)
                     for told in batch.events:
+                        after = told.cursor
                         yield told.event()
         finally:
             self.feeds.leave(feed)
@@ -460,30 +483,42 @@ class Broker:
 
     async def _expire(self) -> None:
         now = self.clock.now()
-        due: list[str] = []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            due.append(heapq.heappop(self._deadlines)[1])
-        for id in dict.fromkeys(due):
-            try:
-                await self._close_by_timeout(id, now=now)
-            except StoreError as failure:
-                log.error("the deadline of ask %s could not be written, trying again: %s", id, failure)
+        due: set[str] = set()
+        while self._deadlines and self._deadlines[0][0] <= now and len(due) < MOST_AT_ONCE:
+            due.add(heapq.heappop(self._deadlines)[1])
+        try:
+            closings = [closing for id in due if (closing := await self._closing_by_timeout(id, now=now)) is not None]
+            await self.store.change_all(closings)
+        except StoreError as failure:
+            log.error("%d deadlines could not be written, trying again: %s", len(due), failure)
+            for id in due:
                 heapq.heappush(self._deadlines, (now + RETRY, id))
-            except HandraiseError as gone:
-                log.debug("the deadline of ask %s has nothing to close: %s", id, gone)
 
-    async def _close_by_timeout(self, id: str, *, now: int) -> None:
-        stored = await self.stored(id)
-        if stored.state != "asked" or stored.fallback is None:
-            return
+    async def _closing_by_timeout(self, id: str, *, now: int) -> tuple[str, Change] | None:
+        stored = await self.store.get(id)
+        if stored is None or stored.state != "asked" or stored.fallback is None:
+            return None
         fallback = stored._replace(answer=stored.fallback).settled()
         assert fallback is not None
         state, told = _closing(fallback)
         answer = answer_text(fallback, at=now)
         # A deadline that was moved meanwhile is not due, and its own entry is in the heap.
-        await self.store.change(
-            id, Change(states=("asked",), set={"state": state, "answer": answer}, event=told, at=now, due=now)
-        )
+        return id, Change(states=("asked",), set={"state": state, "answer": answer}, event=told, at=now, due=now)
+
+    async def _forget_in_turn(self, keep: timedelta) -> None:
+        """Prune what is too old, a little at a time, so that nobody's write waits for it."""
+        while True:
+            try:
+                before = self.clock.now() - round(keep.total_seconds() * 1000)
+                gone = MOST_AT_ONCE
+                while gone == MOST_AT_ONCE:
+                    gone = await self.store.prune(before=before, limit=MOST_AT_ONCE)
+                    await asyncio.sleep(BETWEEN_PRUNES)
+            except StoreError as failure:
+                log.error("what is older than %s could not be pruned, trying again later: %s", keep, failure)
+            later = asyncio.Event()
+            self.clock.call_at(self.clock.now() + PRUNE_EVERY, later.set)
+            await later.wait()
 
     async def _flush_deliveries(self) -> None:
         """When this returns, what was reported before is written."""

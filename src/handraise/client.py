@@ -26,6 +26,7 @@ from handraise.errors import (
     AskDoesNotFit,
     AskNotFound,
     AskWithdrawn,
+    CursorTooOld,
     DeskBroke,
     DeskUnreachable,
     HandraiseError,
@@ -223,7 +224,10 @@ class Client:
         run: str | None = None,
         worker: str | None = None,
     ) -> AsyncIterator[Event]:
-        """What happens from now on, or after a cursor: every event once, in order, across restarts of the desk."""
+        """What happens from now on, or after a cursor: every event once, in order, across restarts of the desk.
+
+        Raises CursorTooOld where events after that cursor were pruned. 0 is the oldest event there is.
+        """
         filters = {"session": session, "run": run, "worker": worker}
         params = {key: value for key, value in filters.items() if value is not None}
         cursor = None if after is None else str(after)
@@ -246,9 +250,16 @@ class Client:
                     frames = Frames()
                     async for chunk in response.aiter_bytes():
                         for frame in frames.feed(chunk):
-                            cursor = frame.id if frame.id is not None else cursor
-                            if frame.data and cursor is not None:
-                                yield _ours(frame.data, partial(parse_event, cursor=int(cursor)))
+                            seen, cursor = cursor, frame.id if frame.id is not None else cursor
+                            if not frame.data or cursor is None:
+                                continue
+                            try:
+                                event = _ours(frame.data, partial(parse_event, cursor=int(cursor)))
+                            except CursorTooOld:
+                                if seen != "0":
+                                    raise
+                                continue
+                            yield event
             except httpx2.TransportError as failure:
                 self._give_up_unless_reached(failure)
             except (Overloaded, StoreFailed):
@@ -491,6 +502,14 @@ class Desk:
 
     async def _serve(self, permissions: bool, handler: Handler) -> None:
         """Open asks first, then new ones. An ask seen twice is offered once."""
+        while True:
+            try:
+                await self._serve_until_too_old(permissions, handler)
+            except CursorTooOld:
+                continue
+            return
+
+    async def _serve_until_too_old(self, permissions: bool, handler: Handler) -> None:
         offered: set[str] = set()
         newest = await self.client.cursor()
         async for ask in self.client.asks(state="asked"):

@@ -7,6 +7,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from handraise.wire import parse_handling
 __all__ = ["DEFAULT_PORT", "DEFAULT_URL", "Settings", "find_project", "load"]
 
 DEFAULT_PORT = 4263
+MOST_DAYS = 36_500
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 
 
@@ -32,6 +34,7 @@ class Settings:
     handling: Handling = field(default_factory=Handling)
     host: str = "127.0.0.1"
     allowed_hosts: tuple[str, ...] = ()
+    keep: timedelta | None = None  # how long events and settled asks are kept; None is for ever
     project: Path | None = None  # the handraise.toml that was read
 
     @property
@@ -110,7 +113,7 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
     unknown = set(table) - {"policy", "desk", "agents"}
     if unknown:
         raise SettingsError(f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [desk] and [agents.…]")
-    desk = _table(table, "desk", file=file, known={"host", "allowed_hosts"})
+    desk = _table(table, "desk", file=file, known={"host", "allowed_hosts", "keep_days"})
     policy = _table(table, "policy", file=file)
     try:
         handling = parse_handling(policy, onto=settings.handling)
@@ -121,9 +124,15 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
     host = desk.get("host", settings.host)
     if not isinstance(host, str) or not isinstance(hosts, list) or not all(isinstance(name, str) for name in hosts):
         raise SettingsError(f"{file}: [desk] host is a text, allowed_hosts a list of texts")
+    keep_days = desk.get("keep_days")
+    if keep_days is not None and (
+        isinstance(keep_days, bool) or not isinstance(keep_days, int | float) or not 1 <= keep_days <= MOST_DAYS
+    ):
+        raise SettingsError(f"{file}: [desk] keep_days is a number of days from 1 to {MOST_DAYS}")
     if desk and not own:
         raise SettingsError(f"{file}: [desk] says who reaches your desk, so it belongs in your own config.toml")
-    return replace(settings, handling=handling, host=host, allowed_hosts=tuple(hosts))
+    keep = settings.keep if keep_days is None else timedelta(days=keep_days)
+    return replace(settings, handling=handling, host=host, allowed_hosts=tuple(hosts), keep=keep)
 
 
 def _table(table: dict[str, Any], name: str, *, file: Path, known: set[str] | None = None) -> dict[str, Any]:

@@ -9,6 +9,7 @@
     ├── AskWithdrawn           nobody waits for an answer any more
     ├── Rejected               the outcome of an ask: a person or policy said no
     ├── Withdrawn              the outcome of an ask: the agent stopped waiting
+    ├── CursorTooOld           events after that cursor were pruned; list the asks again
     ├── SessionNotFound
     ├── Refused                the desk does not let this caller do that
     │   ├── Unauthorized       no token, an unknown one, a revoked one
@@ -41,6 +42,7 @@ __all__ = [
     "AskDoesNotFit",
     "AskNotFound",
     "AskWithdrawn",
+    "CursorTooOld",
     "DeskBroke",
     "DeskUnreachable",
     "Forbidden",
@@ -148,6 +150,18 @@ class Withdrawn(HandraiseError):
             f"ask {ask.id!r} was withdrawn" + (f": {ask.withdrawn_reason}" if ask.withdrawn_reason else "")
         )
         self.ask = ask
+
+
+class CursorTooOld(HandraiseError):
+    """Raised by a follower of events whose last one is older than what the desk keeps."""
+
+    code = "cursor_too_old"
+
+    def __init__(self, *, through: int) -> None:
+        super().__init__(
+            f"events up to {through} were pruned before they were read; list the asks again, then follow from there",
+            through=through,
+        )
 
 
 class SessionNotFound(HandraiseError):

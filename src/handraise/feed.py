@@ -8,7 +8,7 @@ from functools import cached_property
 
 from handraise.clock import Clock
 from handraise.stores import Query, Store
-from handraise.wire import StoredEvent
+from handraise.wire import StoredEvent, pruned_frame
 
 __all__ = ["Batch", "Feed", "Feeds"]
 
@@ -17,21 +17,29 @@ MOST_WAITING = 20_000  # events a follower may be behind before its buffer is gi
 
 
 class Batch:
-    """The events of one commit, encoded once for everybody who follows them all."""
+    """The events of one commit, encoded once for everybody who follows them all.
 
-    def __init__(self, events: Sequence[StoredEvent], *, now: int) -> None:
+    `pruned` tells a follower that events it has not seen, up to this cursor, were pruned before the events of this
+    batch: what it knows of asks is too old, and it should list them again.
+    """
+
+    def __init__(self, events: Sequence[StoredEvent], *, now: int, pruned: int | None = None) -> None:
         self.events = events
-        self.first = events[0].cursor
-        self.last = events[-1].cursor
+        self.pruned = pruned
         self._now = now
+
+    @property
+    def last(self) -> int:
+        return self.events[-1].cursor if self.events else self.pruned or 0
 
     @cached_property
     def frames(self) -> bytes:
-        return b"".join(event.frame(self._now) for event in self.events)
+        told = b"".join(event.frame(self._now) for event in self.events)
+        return told if self.pruned is None else pruned_frame(self.pruned, now=self._now) + told
 
     def only(self, query: Query, *, after: int) -> Batch | None:
         """What of this batch a follower has not seen and wants to."""
-        if query.everything and self.first > after:
+        if query.everything and self.events[0].cursor > after:
             return self
         events = [event for event in self.events if event.cursor > after and query.matches(event.ask)]
         return Batch(events, now=self._now) if events else None
@@ -98,12 +106,16 @@ class Feed:
         while True:
             # Live from here on: what commits while the page is read is buffered, and known by its cursor.
             self._live, self._waiting, self._behind = [], 0, False
-            page = await self._feeds.store.history(self._query, after=self._seen, limit=PAGE)
+            store = self._feeds.store
+            page = await store.history(self._query, after=self._seen, limit=PAGE)
+            pruned = await store.pruned()  # read last: what went before the page was read is noticed
             if len(page) == PAGE:
                 self._behind = True
-            if page:
-                self._seen = page[-1].cursor
-                yield Batch(page, now=self._feeds.clock.now())
+            missed = pruned if self._seen < pruned else None
+            if page or missed:
+                batch = Batch(page, now=self._feeds.clock.now(), pruned=missed)
+                self._seen = batch.last
+                yield batch
             if not self._behind:
                 return
 

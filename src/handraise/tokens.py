@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 import re
 import secrets
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from handraise.clock import Clock
-from handraise.errors import SettingsError
+from handraise.errors import SettingsError, StoreError
 from handraise.stores import Database
 from handraise.wire import time_text
 
 __all__ = ["ADMIN", "OWNED", "SCOPES", "Token", "Tokens"]
 
+log = logging.getLogger(__name__)
+
+TOPIC = "tokens"
+RETRY = 1.0  # seconds until tokens that could not be read are read again
 SCOPES = ("ask", "answer", "admin")
 RESERVED = frozenset({"agent", "policy"})
 OWNED = "@"  # begins the id of an ask that belongs to a token, and no other
@@ -51,7 +59,11 @@ ADMIN = Token(name="admin", scopes=frozenset({"admin"}))
 
 
 class Tokens:
-    """All of them, in memory by hash: a look-up on every request must cost nothing."""
+    """All of them, in memory by hash: a look-up on every request must cost nothing.
+
+    Use as an async context manager. Where desks share a database, what one of them adds or revokes is read again by
+    the others as soon as they hear of it.
+    """
 
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
@@ -60,15 +72,43 @@ class Tokens:
         self._held: frozenset[Token] = frozenset()
         self._accepted: dict[bytes, Token] = {}
         self._by_secret: dict[bytes, Token] = {}  # what was looked up, so that hashing is done once
+        self._loading = asyncio.Lock()
+        self._stale = asyncio.Event()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._stack.callback(self._database.hear(TOPIC, self._stale.set))
+        await self.load()
+        tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        reading = tasks.create_task(self._read_again())
+        self._stack.callback(reading.cancel)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _read_again(self) -> None:
+        while True:
+            await self._stale.wait()
+            self._stale.clear()
+            try:
+                await self.load()
+            except StoreError as failure:
+                log.warning("tokens could not be read again, trying once more: %s", failure)
+                self._stale.set()
+                await asyncio.sleep(RETRY)
 
     async def load(self) -> None:
-        rows = await self._database.read("select name, hash, scopes, created_at from tokens")
-        self._by_hash = {
-            hash: Token(name=name, scopes=frozenset(scopes.split()), created_at=created_at)
-            for name, hash, scopes, created_at in rows
-        }
-        self._held = frozenset(self._by_hash.values())
-        self._by_secret = dict(self._accepted)
+        async with self._loading:  # one after the other, so that what was read first never replaces what was read last
+            rows = await self._database.read("select name, hash, scopes, created_at from tokens")
+            self._by_hash = {
+                hash: Token(name=name, scopes=frozenset(scopes.split()), created_at=created_at)
+                for name, hash, scopes, created_at in rows
+            }
+            self._held = frozenset(self._by_hash.values())
+            self._by_secret = dict(self._accepted)
 
     def find(self, secret: bytes) -> Token | None:
         token = self._by_secret.get(secret)
@@ -104,13 +144,14 @@ class Tokens:
             _hash(secret.encode()),
             " ".join(sorted(wanted)),
             self._clock.now(),
+            topic=TOPIC,
         )
         await self.load()
         return secret
 
     async def revoke(self, name: str) -> bool:
         """From now on it is refused. False if there was none."""
-        gone = await self._database.write("delete from tokens where name = ? returning name", name)
+        gone = await self._database.write("delete from tokens where name = ? returning name", name, topic=TOPIC)
         await self.load()
         return bool(gone)
 

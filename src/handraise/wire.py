@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handraise.asks import Answer, Ask, AutoRule, Handling, Origin, Permission, Question, State
-from handraise.errors import AnswerDoesNotFit, AskDoesNotFit, HandraiseError, SettingsError
+from handraise.errors import AnswerDoesNotFit, AskDoesNotFit, CursorTooOld, HandraiseError, SettingsError
 from handraise.events import Event, event
 
 __all__ = [
@@ -34,11 +34,13 @@ __all__ = [
     "WithdrawBody",
     "json_schemas",
     "parse",
+    "pruned_frame",
     "time_text",
 ]
 
 T = TypeVar("T")
 
+PRUNED = "pruned"  # the type of the one event that is not about an ask
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -140,6 +142,7 @@ class StoredEvent(NamedTuple):
     type: str
     at: int
     ask: Stored
+    source: str | None = None  # see `Change.source`
 
     def text(self, now: int) -> str:
         return f'{{"type":"{self.type}","at":"{time_text(self.at)}","ask":{self.ask.text(now)}}}'
@@ -150,6 +153,13 @@ class StoredEvent(NamedTuple):
 
     def event(self) -> Event:
         return event(self.type, cursor=self.cursor, at=to_time(self.at), ask=self.ask.ask())
+
+
+def pruned_frame(through: int, *, now: int) -> bytes:
+    """What a stream tells a listener whose cursor is older than what is kept."""
+    message = "events up to this one were pruned before you read them; list the asks again, then go on from here"
+    told = f'{{"type":"{PRUNED}","at":"{time_text(now)}","through":{through},"message":"{message}"}}'
+    return f"id: {through}\nevent: {PRUNED}\ndata: {told}\n\n".encode()
 
 
 def content_text(ask: Ask) -> str:
@@ -206,8 +216,13 @@ def parse_ask(text: str | bytes) -> Ask:
 
 
 def parse_event(text: str | bytes, *, cursor: int) -> Event:
-    """An event as a desk told it, from the data of one frame."""
-    told = _EVENT.validate_json(text)
+    """An event as a desk told it, from the data of one frame. Raises CursorTooOld where it says so instead."""
+    try:
+        told = _EVENT.validate_json(text)
+    except ValidationError:
+        if from_json(text)["type"] != PRUNED:
+            raise
+        raise CursorTooOld(through=cursor) from None
     return event(told.type, cursor=cursor, at=told.at, ask=told.ask)
 
 

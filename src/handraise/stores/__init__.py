@@ -6,17 +6,18 @@ itself decides who was first. Which change is allowed when is said in `broker.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from handraise.asks import State
 from handraise.wire import Stored, StoredEvent
 
-__all__ = ["Change", "Changed", "Database", "NewAsk", "Opened", "Query", "Row", "Store", "Tail"]
+__all__ = ["Change", "Changed", "Database", "NewAsk", "Opened", "Page", "Query", "Row", "Store", "Tail"]
 
 Row: TypeAlias = tuple[Any, ...]
 Tail: TypeAlias = Callable[[Sequence[StoredEvent]], None]
+Page: TypeAlias = tuple[str, Sequence[str], Sequence[Row]]  # of a table: its name, columns, whole rows
 
 
 class NewAsk(NamedTuple):
@@ -55,6 +56,7 @@ class Change(NamedTuple):
     at: int
     due: int | None = None  # only if its deadline is at or before this
     undelivered: bool = False  # only if nobody took the answer yet
+    source: str | None = None  # who did it and from where, as JSON; kept with the event for the audit, told to nobody
 
 
 class Changed(NamedTuple):
@@ -96,11 +98,26 @@ class Query:
 class Database(Protocol):
     """What other rooms (tokens, sessions, later runs and chats) keep their own rows with."""
 
-    async def write(self, sql: str, *values: Any) -> list[Row]:
-        """Run one statement durably, in the next commit. Rows come from RETURNING."""
+    async def write(self, sql: str, *values: Any, topic: str | None = None) -> list[Row]:
+        """Run one statement durably, in the next commit. Rows come from RETURNING.
+
+        With a `topic`, whoever hears it is told once it is committed, at every desk of the database.
+        """
 
     async def read(self, sql: str, *values: Any) -> list[Row]:
         """Read what was committed. For small, keyed reads."""
+
+    def hear(self, topic: str, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` when something was written under this topic, here or at another desk, and when that may
+        have been missed; until the returned function is called."""
+
+    # Moving house: what `handraise store copy` needs.
+
+    async def tables(self) -> dict[str, list[str]]:
+        """Every table that holds state, with its columns; the first column is its key."""
+
+    async def fill(self, pages: AsyncIterable[Page]) -> None:
+        """Write whole rows into an empty database, all or nothing."""
 
 
 class Store(Database, Protocol):
@@ -122,8 +139,11 @@ class Store(Database, Protocol):
     async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
         """Asks in the order they were first asked, those with `seq` above `after`."""
 
-    async def history(self, query: Query, *, after: int, limit: int) -> list[StoredEvent]:
-        """Committed events with a cursor above `after`, in order. `query.state` does not apply."""
+    async def history(
+        self, query: Query, *, after: int, limit: int, since: int | None = None, types: Sequence[str] = ()
+    ) -> list[StoredEvent]:
+        """Committed events with a cursor above `after`, in order; only those told at `since` or later, or of these
+        `types`, where given. `query.state` does not apply."""
 
     async def cursor(self) -> int:
         """The cursor of the last committed event, 0 if there is none."""
@@ -131,11 +151,30 @@ class Store(Database, Protocol):
     async def deadlines(self) -> list[tuple[int, str]]:
         """`(deadline, id)` of every open ask that has one."""
 
+    async def prune(self, *, before: int, limit: int) -> int:
+        """Forget the oldest events, at most `limit` of them and none told at `before` or later, and the settled asks
+        that have no event left. Returns how many events went; fewer than `limit` means that was all.
+
+        No cursor is ever given out twice.
+        """
+
+    async def pruned(self) -> int:
+        """The cursor up to which events were pruned: whoever stands before it has missed something."""
+
     def tail(self, listener: Tail) -> Callable[[], None]:
         """Call `listener` with the events of each commit, in order, until the returned function is called.
 
-        Events told to a listener are committed. Those of a writer are told before the writer's own call returns.
+        Those of other desks on the same database are told as well, in the order of their cursors. Events told to a
+        listener are committed. Those of a writer are told before the writer's own call returns.
         """
+
+    @property
+    def trouble(self) -> str | None:
+        """What does not work right now, in a sentence; None when all is well."""
+
+    @property
+    def commits(self) -> Mapping[int, int]:
+        """How many commits since the start carried how many operations; for the metrics."""
 
     async def close(self) -> None:
         """Finish what was accepted, then let go of the database."""

@@ -12,17 +12,30 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import cache
-from importlib import resources
+from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, NamedTuple, TypeVar
 
-from handraise.errors import StoreFailed, StoreInUse, StoreTooNew
-from handraise.stores import Change, Changed, NewAsk, Opened, Query, Row, Tail
+from handraise.errors import StoreFailed, StoreInUse
+from handraise.stores import Change, Changed, NewAsk, Opened, Page, Query, Row, Tail
+from handraise.tables import (
+    COLUMNS,
+    DEADLINES,
+    EVENT_COLUMNS,
+    FIND_ID,
+    NEWEST,
+    event_of,
+    event_row,
+    find,
+    history,
+    migrations,
+)
 from handraise.wire import Stored, StoredEvent
 
 __all__ = ["SqliteStore", "plugin"]
@@ -33,7 +46,6 @@ T = TypeVar("T")
 
 MEMORY = ":memory:"
 
-_COLUMNS = ", ".join(Stored._fields)
 _NEW = tuple(name for name in NewAsk._fields if name != "events")
 _OPEN = f"""
 insert into asks ({", ".join(_NEW)}) values ({", ".join("?" * len(_NEW))})
@@ -42,16 +54,12 @@ on conflict (id) do update set
     timeout = excluded.timeout, deadline = excluded.deadline, fallback = excluded.fallback,
     answer = excluded.answer, withdrawn_reason = null
 where state = 'withdrawn' and content = excluded.content
-returning {_COLUMNS}"""  # noqa: S608 - names of our own columns
-_GET = f"select {_COLUMNS} from asks where id = ?"  # noqa: S608
-_NEWEST = f"select {_COLUMNS} from asks where base = ? order by seq desc limit 1"  # noqa: S608
+returning {COLUMNS}"""  # noqa: S608 - names of our own columns
 _CLAIM = "update asks set worker = ? where id = ? and state = 'asked'"
-# What an event keeps of its ask: the columns that change. The rest is read from the ask itself.
-_KEPT = ("state", "asked_at", "deadline", "answer", "delivered_at", "delivery_error", "withdrawn_reason")
-_TELL = f"insert into events (cursor, type, at, ask, {', '.join(_KEPT)}) values (?, ?, ?, ?{', ?' * len(_KEPT)})"  # noqa: S608
-_HISTORY = "select events.cursor, events.type, events.at, " + ", ".join(
-    f"events.{name}" if name in _KEPT else f"asks.{name}" for name in Stored._fields
-)
+_TELL = f"insert into events ({', '.join(EVENT_COLUMNS)}) values ({', '.join('?' * len(EVENT_COLUMNS))})"  # noqa: S608
+_FORGET = """
+delete from asks where seq = ? and state <> 'asked' and seq < (select max(seq) from asks)
+and not exists (select 1 from events where events.ask = asks.seq)"""
 
 
 class _Operation(NamedTuple):
@@ -59,6 +67,7 @@ class _Operation(NamedTuple):
 
     run: Callable[[sqlite3.Connection, _Events], Any]
     done: asyncio.Future[Any]
+    topic: str | None = None
 
 
 class SqliteStore:
@@ -81,6 +90,9 @@ class SqliteStore:
         self._idle: asyncio.Future[None] | None = None
         self._closed = False
         self._tails: list[Tail] = []
+        self._hearers: list[tuple[str, Callable[[], None]]] = []
+        self._commit_sizes: Counter[int] = Counter()
+        self._trouble: str | None = None
 
     @classmethod
     async def open_file(cls, path: str | Path) -> SqliteStore:
@@ -109,7 +121,7 @@ class SqliteStore:
                     told.tell(new.events[0], at=new.asked_at, stored=before)
                 told.tell(new.events[-1], at=new.asked_at, stored=stored)
                 return Opened("new" if stored.openings == 1 else "reopened", stored)
-            stored = Stored._make(connection.execute(_GET, (new.id,)).fetchone())
+            stored = Stored._make(connection.execute(FIND_ID, (new.id,)).fetchone())
             if stored.content != new.content:
                 return Opened("differs", stored)
             if new.worker is not None and new.worker != stored.worker:
@@ -128,53 +140,95 @@ class SqliteStore:
         )
 
     async def get(self, id: str) -> Stored | None:
-        row = self._reader.execute(_GET, (id,)).fetchone()
+        row = self._reader.execute(FIND_ID, (id,)).fetchone()
         return None if row is None else Stored._make(row)
 
     async def newest(self, base: str) -> Stored | None:
-        row = self._reader.execute(_NEWEST, (base,)).fetchone()
+        row = self._reader.execute(NEWEST, (base,)).fetchone()
         return None if row is None else Stored._make(row)
 
     async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
-        conditions, values = _conditions(query)
-        where = " and ".join(["seq > ?", *conditions])
-        sql = f"select {_COLUMNS} from asks where {where} order by seq limit ?"  # noqa: S608
-        return [Stored._make(row) for row in await self._list(sql, (after, *values, limit))]
+        sql, values = find(query.items(), after=after, limit=limit)
+        return [Stored._make(row) for row in await self._list(sql, values)]
 
-    async def history(self, query: Query, *, after: int, limit: int) -> list[StoredEvent]:
-        conditions, values = _conditions(query, without_state=True)
-        where = " and ".join(["events.cursor > ?", *conditions])
-        sql = f"{_HISTORY} from events join asks on asks.seq = events.ask where {where} order by events.cursor limit ?"
-        rows = await self._list(sql, (after, *values, limit))
-        return [StoredEvent(row[0], row[1], row[2], Stored._make(row[3:])) for row in rows]
+    async def history(
+        self, query: Query, *, after: int, limit: int, since: int | None = None, types: Sequence[str] = ()
+    ) -> list[StoredEvent]:
+        sql, values = history(query.items(), after=after, limit=limit, since=since, types=types)
+        return [event_of(row) for row in await self._list(sql, values)]
 
     async def cursor(self) -> int:
         row = self._reader.execute("select max(cursor) from events").fetchone()
         return row[0] or 0
 
     async def deadlines(self) -> list[tuple[int, str]]:
-        sql = "select deadline, id from asks where state = 'asked' and deadline is not null"
-        return [(row[0], row[1]) for row in await self._list(sql, ())]
+        return [(row[0], row[1]) for row in await self._list(DEADLINES, ())]
 
-    def tail(self, listener: Tail) -> Callable[[], None]:
-        self._tails.append(listener)
-
-        def stop() -> None:
-            if listener in self._tails:
-                self._tails.remove(listener)
-
-        return stop
-
-    # Other rooms ------------------------------------------------------------------------------------------
-
-    async def write(self, sql: str, *values: Any) -> list[Row]:
-        def run(connection: sqlite3.Connection, told: _Events) -> list[Row]:
-            return connection.execute(sql, values).fetchall()
+    async def prune(self, *, before: int, limit: int) -> int:
+        def run(connection: sqlite3.Connection, told: _Events) -> int:
+            # The newest event and the newest ask stay: the next ones are numbered after them.
+            oldest = connection.execute(
+                "select cursor, ask, at from events where cursor < ? order by cursor limit ?", (told.cursor, limit)
+            )
+            gone = list(takewhile(lambda event: event[2] < before, oldest))
+            if not gone:
+                return 0
+            through = gone[-1][0]
+            connection.execute("delete from events where cursor <= ?", (through,))
+            connection.executemany(_FORGET, [(ask,) for ask in {ask for _, ask, _ in gone}])
+            connection.execute("update counters set value = ? where name = 'pruned'", (through,))
+            return len(gone)
 
         return await self._write(run)
 
+    async def pruned(self) -> int:
+        row = self._reader.execute("select value from counters where name = 'pruned'").fetchone()
+        return int(row[0])
+
+    def tail(self, listener: Tail) -> Callable[[], None]:
+        self._tails.append(listener)
+        return partial(_leave, self._tails, listener)
+
+    # Other rooms ------------------------------------------------------------------------------------------
+
+    async def write(self, sql: str, *values: Any, topic: str | None = None) -> list[Row]:
+        def run(connection: sqlite3.Connection, told: _Events) -> list[Row]:
+            return connection.execute(sql, values).fetchall()
+
+        return await self._write(run, topic=topic)
+
     async def read(self, sql: str, *values: Any) -> list[Row]:
         return self._reader.execute(sql, values).fetchall()
+
+    def hear(self, topic: str, listener: Callable[[], None]) -> Callable[[], None]:
+        self._hearers.append((topic, listener))
+        return partial(_leave, self._hearers, (topic, listener))
+
+    async def tables(self) -> dict[str, list[str]]:
+        names = self._reader.execute("select name from sqlite_master where type = 'table' order by name").fetchall()
+        return {
+            name: [column[1] for column in self._reader.execute(f'pragma table_info("{name}")')] for (name,) in names
+        }
+
+    async def fill(self, pages: AsyncIterable[Page]) -> None:
+        self._writer.execute("begin immediate")
+        try:
+            async for table, columns, rows in pages:
+                sql = f"insert or replace into {table} ({', '.join(columns)}) values ({', '.join('?' * len(columns))})"  # noqa: S608
+                self._writer.executemany(sql, rows)
+            self._writer.execute("commit")
+        except BaseException:
+            self._roll_back()
+            raise
+        self._cursor = await self.cursor()
+
+    @property
+    def trouble(self) -> str | None:
+        return self._trouble
+
+    @property
+    def commits(self) -> Mapping[int, int]:
+        return self._commit_sizes
 
     async def close(self) -> None:
         if self._closed:
@@ -196,11 +250,11 @@ class SqliteStore:
 
     # Group commit -----------------------------------------------------------------------------------------
 
-    async def _write(self, run: Callable[[sqlite3.Connection, _Events], T]) -> T:
+    async def _write(self, run: Callable[[sqlite3.Connection, _Events], T], *, topic: str | None = None) -> T:
         if self._closed:
             raise StoreFailed("the store is closed; the desk is shutting down")
         done: asyncio.Future[T] = self._loop.create_future()
-        self._waiting.append(_Operation(run, done))
+        self._waiting.append(_Operation(run, done, topic))
         if not self._busy:
             self._busy = True
             self._loop.call_soon(self._begin)
@@ -262,6 +316,9 @@ class SqliteStore:
         told: list[StoredEvent] | None = None,
         failure: Exception | None = None,
     ) -> None:
+        self._trouble = None if failure is None else str(failure)
+        if failure is None:
+            self._commit_sizes[len(batch)] += 1
         if told:
             self._cursor = told[-1].cursor
             for listener in tuple(self._tails):
@@ -270,6 +327,10 @@ class SqliteStore:
                 except Exception:  # what is committed is committed: the writers must hear of it
                     log.exception("a listener failed on events %d to %d", told[0].cursor, told[-1].cursor)
         for index, operation in enumerate(batch):
+            if operation.topic is not None and failure is None:
+                for topic, hearer in tuple(self._hearers):
+                    if topic == operation.topic:
+                        hearer()
             if failure is None and results is not None:
                 _settle(operation.done, result=results[index])
             else:
@@ -288,7 +349,7 @@ class SqliteStore:
         if self._writer.in_transaction:
             self._writer.execute("rollback")
 
-    async def _list(self, sql: str, values: tuple[Any, ...]) -> list[Row]:
+    async def _list(self, sql: str, values: Sequence[Any]) -> list[Row]:
         if self._in_memory:
             return self._lister.execute(sql, values).fetchall()
         return await self._loop.run_in_executor(self._lists, lambda: self._lister.execute(sql, values).fetchall())
@@ -296,21 +357,8 @@ class SqliteStore:
     def _migrate(self) -> None:
         """Apply the numbered files that this database has not seen. The lock on the file is held."""
         version: int = self._writer.execute("pragma user_version").fetchone()[0]
-        steps = sorted(
-            (int(file.name[:4]), file)
-            for file in (resources.files("handraise.stores") / "migrations" / "sqlite").iterdir()
-            if file.name.endswith(".sql")
-        )
-        newest = steps[-1][0]
-        if version > newest:
-            raise StoreTooNew(
-                f"this database was written by a newer handraise (its version is {version}, this program knows "
-                f"{newest}); upgrade handraise, or start with another HANDRAISE_HOME"
-            )
-        for number, file in steps:
-            if number > version:
-                script = f"begin immediate;\n{file.read_text()}\npragma user_version = {number};\ncommit;"
-                self._writer.executescript(script)
+        for number, statements in migrations("sqlite", version=version):
+            self._writer.executescript(f"begin immediate;\n{statements}\npragma user_version = {number};\ncommit;")
 
 
 plugin = SqliteStore
@@ -361,29 +409,12 @@ class _Events(list[StoredEvent]):
         super().__init__()
         self.cursor = after
 
-    def tell(self, type: str, *, at: int, stored: Stored) -> None:
+    def tell(self, type: str, *, at: int, stored: Stored, source: str | None = None) -> None:
         self.cursor += 1
-        self.append(StoredEvent(self.cursor, type, at, stored))
+        self.append(StoredEvent(self.cursor, type, at, stored, source))
 
     def write(self, connection: sqlite3.Connection) -> None:
-        connection.executemany(_TELL, [_row(event) for event in self])
-
-
-def _row(event: StoredEvent) -> Row:
-    ask = event.ask
-    return (
-        event.cursor,
-        event.type,
-        event.at,
-        ask.seq,
-        ask.state,
-        ask.asked_at,
-        ask.deadline,
-        ask.answer,
-        ask.delivered_at,
-        ask.delivery_error,
-        ask.withdrawn_reason,
-    )
+        connection.executemany(_TELL, [event_row(event) for event in self])
 
 
 def _change(connection: sqlite3.Connection, told: _Events, id: str, change: Change) -> Changed | None:
@@ -396,9 +427,9 @@ def _change(connection: sqlite3.Connection, told: _Events, id: str, change: Chan
     row = connection.execute(statement, values).fetchone()
     if row is not None:
         stored = Stored._make(row)
-        told.tell(change.event, at=change.at, stored=stored)
+        told.tell(change.event, at=change.at, stored=stored, source=change.source)
         return Changed(True, stored)
-    row = connection.execute(_GET, (id,)).fetchone()
+    row = connection.execute(FIND_ID, (id,)).fetchone()
     return None if row is None else Changed(False, Stored._make(row))
 
 
@@ -410,19 +441,12 @@ def _change_statement(columns: tuple[str, ...], states: tuple[str, ...], *, due:
     if undelivered:
         where.append("delivered_at is null")
     assignments = ", ".join(f"{column} = ?" for column in columns)
-    return f"update asks set {assignments} where {' and '.join(where)} returning {_COLUMNS}"  # noqa: S608
+    return f"update asks set {assignments} where {' and '.join(where)} returning {COLUMNS}"  # noqa: S608
 
 
-def _conditions(query: Query, *, without_state: bool = False) -> tuple[list[str], list[str]]:
-    given = [(key, value) for key, value in query.items() if value is not None]
-    if without_state:
-        given = [(key, value) for key, value in given if key != "state"]
-    if ("state", "asked") in given:  # as a literal, so that the partial index on open asks is used
-        given.remove(("state", "asked"))
-        literal = ["asks.state = 'asked'"]
-    else:
-        literal = []
-    return [*literal, *(f"asks.{key} = ?" for key, _ in given)], [value for _, value in given]
+def _leave(those: list[T], one: T) -> None:
+    if one in those:
+        those.remove(one)
 
 
 def _settle(done: asyncio.Future[Any], *, result: Any = None, failure: BaseException | None = None) -> None:

@@ -6,13 +6,14 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from handraise.asks import Ask
 from handraise.channels import Inbox
 from handraise.channels.terminal.drawing import lost_line, on_our_clock, record_line, undelivered_line
 from handraise.channels.terminal.keyboard import Keyboard, Left
 from handraise.channels.terminal.turn import GONE, Over, Turn
-from handraise.errors import HandraiseError
+from handraise.errors import AskNotFound, CursorTooOld, HandraiseError
 from handraise.events import Asked, DeadlineMoved, Delivered, Event
 from handraise.inert import inert
 
@@ -55,8 +56,14 @@ class Sitting:
         """Keep up with the desk until it closes."""
         before = await self._inbox.cursor()
         self._greet([ask async for ask in self._inbox.asks(state="asked")])
-        async for event in self._inbox.events(after=before):
-            self._tell(event)
+        while True:
+            try:
+                async for event in self._inbox.events(after=before):
+                    self._tell(event)
+                break
+            except CursorTooOld:  # we slept longer than the desk keeps events
+                before = await self._inbox.cursor()
+                await self._look_again([ask async for ask in self._inbox.asks(state="asked")])
         self._desk_closed = True
         self._news.set()
         if self._turn is not None:
@@ -71,6 +78,19 @@ class Sitting:
             self._note("Nothing is waiting for you. Ctrl+C quits.")
         for ask in listed:
             self._opened(ask)
+
+    async def _look_again(self, listed: list[Ask]) -> None:
+        waiting = {ask.id for ask in listed}
+        for id, known in list(self._open.items()):
+            if id not in waiting:
+                try:
+                    self._closed(await self._inbox.get(id))
+                except AskNotFound:
+                    self._closed(replace(known, state="withdrawn", withdrawn_reason="the desk no longer keeps it"))
+        for ask in listed:
+            if ask.id not in self._open:
+                self._opened(ask)
+                self._note(record_line(ask, colour=self._colour))
 
     def _tell(self, event: Event) -> None:
         ask = event.ask

@@ -1,0 +1,107 @@
+"""How asks and events lie in tables: the statements that are the same in every SQL database, with `?` for values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import resources
+from typing import Any
+
+from handraise.errors import StoreTooNew
+from handraise.wire import Stored, StoredEvent
+
+__all__ = [
+    "COLUMNS",
+    "DEADLINES",
+    "EVENT_COLUMNS",
+    "FIND_ID",
+    "NEWEST",
+    "event_of",
+    "event_row",
+    "find",
+    "history",
+    "migrations",
+]
+
+COLUMNS = ", ".join(Stored._fields)
+FIND_ID = f"select {COLUMNS} from asks where id = ?"  # noqa: S608 - names of our own columns, here and below
+NEWEST = f"select {COLUMNS} from asks where base = ? order by seq desc limit 1"  # noqa: S608
+DEADLINES = "select deadline, id from asks where state = 'asked' and deadline is not null"
+
+# What an event keeps of its ask: the columns that change. The rest is read from the ask itself.
+_KEPT = ("state", "asked_at", "deadline", "answer", "delivered_at", "delivery_error", "withdrawn_reason")
+EVENT_COLUMNS = ("cursor", "type", "at", "source", "ask", *_KEPT)
+_TOLD = ", ".join(f"events.{name}" if name in _KEPT else f"asks.{name}" for name in Stored._fields)
+_HISTORY = f"""
+select events.cursor, events.type, events.at, events.source, {_TOLD}
+from events join asks on asks.seq = events.ask where events.cursor > ?"""  # noqa: S608
+
+
+def find(wanted: Iterable[tuple[str, str | None]], *, after: int, limit: int) -> tuple[str, list[Any]]:
+    conditions, values = _conditions(wanted)
+    sql = f"select {COLUMNS} from asks where {' and '.join(['seq > ?', *conditions])} order by seq limit ?"  # noqa: S608
+    return sql, [after, *values, limit]
+
+
+def history(
+    wanted: Iterable[tuple[str, str | None]], *, after: int, limit: int, since: int | None, types: Sequence[str]
+) -> tuple[str, list[Any]]:
+    conditions, values = _conditions((key, value) for key, value in wanted if key != "state")
+    if since is not None:
+        conditions.append("events.at >= ?")
+        values.append(since)
+    if types:
+        conditions.append(f"events.type in ({', '.join('?' * len(types))})")
+        values += types
+    return f"{' and '.join([_HISTORY, *conditions])} order by events.cursor limit ?", [after, *values, limit]
+
+
+def _conditions(wanted: Iterable[tuple[str, str | None]]) -> tuple[list[str], list[Any]]:
+    given = [(key, value) for key, value in wanted if value is not None]
+    if ("state", "asked") in given:  # as a literal, so that the partial index on open asks is used
+        given.remove(("state", "asked"))
+        literal = ["asks.state = 'asked'"]
+    else:
+        literal = []
+    return [*literal, *(f"asks.{key} = ?" for key, _ in given)], [value for _, value in given]
+
+
+def event_of(row: Sequence[Any]) -> StoredEvent:
+    """From a row of `history`."""
+    return StoredEvent(row[0], row[1], row[2], Stored._make(row[4:]), row[3])
+
+
+def event_row(event: StoredEvent) -> tuple[Any, ...]:
+    """In the order of EVENT_COLUMNS."""
+    ask = event.ask
+    return (
+        event.cursor,
+        event.type,
+        event.at,
+        event.source,
+        ask.seq,
+        ask.state,
+        ask.asked_at,
+        ask.deadline,
+        ask.answer,
+        ask.delivered_at,
+        ask.delivery_error,
+        ask.withdrawn_reason,
+    )
+
+
+def migrations(kind: str, *, version: int) -> Iterator[tuple[int, str]]:
+    """The numbered files that a database of this version has not seen. Raises StoreTooNew."""
+    steps = sorted(
+        (int(file.name[:4]), file)
+        for file in (resources.files("handraise.stores") / "migrations" / kind).iterdir()
+        if file.name.endswith(".sql")
+    )
+    newest = steps[-1][0]
+    if version > newest:
+        raise StoreTooNew(
+            f"this database was written by a newer handraise (its version is {version}, this program knows "
+            f"{newest}); upgrade handraise, or start with another database"
+        )
+    for number, file in steps:
+        if number > version:
+            yield number, file.read_text()
