@@ -1,0 +1,886 @@
+"""The shared store: one PostgreSQL database, any number of desks, group commit.
+
+Everything that arrives while a commit runs goes into the next one, as a handful of statements over arrays. Each commit
+takes one advisory lock first, so commits happen one after the other across all desks and event cursors are drawn in
+the order in which they become visible: a reader never skips an event that commits late. NOTIFY carries the newest
+cursor and nothing else; what happened is read from the tables, so a notification that was lost costs only time.
+
+A connection may be lost at any moment. What was not committed is written again; whether a commit whose answer was lost
+took place is looked up by its transaction id. So a write happens once, or its caller hears that it failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from handraise.errors import SettingsError, StoreError, StoreFailed
+from handraise.stores import Change, Changed, NewAsk, Opened, Page, Query, Row, Tail
+from handraise.tables import (
+    COLUMNS,
+    DEADLINES,
+    EVENT_COLUMNS,
+    FIND_ID,
+    NEWEST,
+    event_of,
+    event_row,
+    find,
+    history,
+    migrations,
+)
+from handraise.wire import Stored, StoredEvent
+
+try:
+    import asyncpg
+except ImportError:
+    raise SettingsError(
+        "PostgreSQL needs a driver that is not installed; `pip install 'handraise[postgres]'` brings it"
+    ) from None
+
+__all__ = ["PostgresStore", "plugin"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Connection: TypeAlias = Any  # asyncpg comes without types
+
+SCHEMA = "handraise"
+OLDEST_VERSION = 13  # the first with pg_xact_status
+LOCK = 4263  # the first half of our advisory lock keys; the second is the table or the purpose
+MIGRATING = 1
+MOST_AT_ONCE = 1000  # operations of one commit
+READERS = 4  # connections for reading
+START = 10.0  # seconds in which a database that starts beside us may come up
+PATIENCE = 30.0  # seconds a write waits for a database that is away
+READ_PATIENCE = 10.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # between attempts
+ANSWER = 20.0  # seconds after which a connection that says nothing counts as lost
+POLL = 5.0  # seconds after which we look for what no notification told us of
+PAGE = 500
+HELLO = 3.0  # seconds our own notification may take at the start
+
+# A desk that is suspended in the middle of a commit must not hold up the others, nor one whose machine is gone.
+_SESSION = """
+set application_name = 'handraise';
+set search_path = {schema};
+set lock_timeout = '10s';
+set idle_in_transaction_session_timeout = '15s';
+set tcp_keepalives_idle = 15;
+set tcp_keepalives_interval = 5;
+set tcp_keepalives_count = 3;
+select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off';
+"""
+
+_TYPES = {
+    "seq": "bigint",
+    "asked_at": "bigint",
+    "timeout": "bigint",
+    "deadline": "bigint",
+    "delivered_at": "bigint",
+    "at": "bigint",
+    "ask": "bigint",
+}  # of the columns that are no text
+_NEW = tuple(name for name in NewAsk._fields if name != "events")
+
+
+def _arrays(columns: Iterable[str], *, first: int = 1) -> str:
+    return ", ".join(f"${number}::{_TYPES.get(name, 'text')}[]" for number, name in enumerate(columns, first))
+
+
+_OPEN = f"""
+insert into asks ({", ".join(_NEW)}) select * from unnest({_arrays(_NEW)})
+on conflict (id) do update set
+    worker = excluded.worker, state = excluded.state, openings = asks.openings + 1, asked_at = excluded.asked_at,
+    timeout = excluded.timeout, deadline = excluded.deadline, fallback = excluded.fallback,
+    answer = excluded.answer, withdrawn_reason = null
+where asks.state = 'withdrawn' and asks.content = excluded.content
+returning {COLUMNS}"""  # noqa: S608 - names of our own columns, here and below
+_FIND_IDS = f"select {COLUMNS} from asks where id = any($1)"  # noqa: S608
+_CLAIM = """
+update asks set worker = new.worker from unnest($1::text[], $2::text[]) as new (id, worker)
+where asks.id = new.id and asks.state = 'asked'"""
+_TOLD = EVENT_COLUMNS[1:]  # all but the cursor, which is drawn here
+_TELL = f"""
+with drawn as (
+    update counters set value = value + $1 where name = 'cursor' returning value - $1 as before
+), written as (
+    insert into events (cursor, {", ".join(_TOLD)})
+    select drawn.before + new.number, {", ".join(f"new.{name}" for name in _TOLD)}
+    from drawn, unnest({_arrays(_TOLD, first=3)}) with ordinality as new ({", ".join(_TOLD)}, number)
+)
+select before, pg_current_xact_id()::text, pg_notify($2, (before + $1)::text) from drawn"""  # noqa: S608
+_FORGET = """
+delete from asks where seq = any($1) and state <> 'asked'
+and not exists (select 1 from events where events.ask = asks.seq)"""
+
+
+class _Open(NamedTuple):
+    id: str
+    new: NewAsk
+
+
+class _Alter(NamedTuple):
+    id: str
+    change: Change
+
+
+class _Free(NamedTuple):
+    """Anything else: a statement of another room."""
+
+    run: Callable[[Connection], Awaitable[Any]]
+
+
+_Step: TypeAlias = _Open | _Alter | _Free
+
+
+@dataclass(slots=True, eq=False)
+class _Operation:
+    """What one caller wants in one commit. Its result is that of its steps."""
+
+    steps: Sequence[_Step]
+    done: asyncio.Future[list[Any]]
+    since: float
+    topic: str | None
+
+
+@dataclass(slots=True, eq=False)
+class _Written:
+    """A transaction with everything in it, and what its callers will hear once it is committed."""
+
+    batch: list[_Operation]
+    results: list[Any]
+    before: int  # the cursor before its own events
+    events: list[StoredEvent]
+    transaction: str
+
+
+class PostgresStore:
+    """Open with `await PostgresStore.open_address(address)`. The address may name a `schema=` of its own."""
+
+    def __init__(self, address: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._dsn, schema = _split(address)
+        self._schema = schema
+        self._shown = _without_password(self._dsn)
+        self._session = _SESSION.format(schema=_quoted(schema))
+        self._writer: Connection = None
+        self._writer_pid = 0
+        self._readers: Connection = None
+        self._begin = ""
+        self._channel = ""
+        self._waiting: list[_Operation] = []
+        self._has_work = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._told = 0  # the cursor up to which our listeners know everything
+        self._telling = asyncio.Lock()
+        self._is_behind = asyncio.Event()
+        self._tails: list[Tail] = []
+        self._hearers: list[tuple[str, Callable[[], None]]] = []
+        self._greeted = asyncio.Event()
+        self._troubles: dict[str, str] = {}  # what is broken -> how it is said
+        self._commit_sizes: Counter[int] = Counter()
+        self._closed = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def open_address(cls, address: str) -> PostgresStore:
+        """Raises StoreError that says what to do, StoreTooNew where a newer handraise wrote the database."""
+        store = cls(address)
+        try:
+            await store._start()
+        except BaseException:
+            await store._let_go()
+            raise
+        return store
+
+    # Asks -------------------------------------------------------------------------------------------------
+
+    async def open(self, new: NewAsk) -> Opened:
+        [opened] = await self._write(_Open(new.id, new))
+        return opened  # type: ignore[no-any-return]
+
+    async def change(self, id: str, change: Change) -> Changed | None:
+        [changed] = await self._write(_Alter(id, change))
+        return changed  # type: ignore[no-any-return]
+
+    async def change_all(self, changes: Sequence[tuple[str, Change]]) -> list[Changed | None]:
+        return await self._write(*(_Alter(id, change) for id, change in changes)) if changes else []
+
+    async def get(self, id: str) -> Stored | None:
+        return next((Stored._make(row) for row in await self._fetch(FIND_ID, id)), None)
+
+    async def newest(self, base: str) -> Stored | None:
+        return next((Stored._make(row) for row in await self._fetch(NEWEST, base)), None)
+
+    async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
+        sql, values = find(query.items(), after=after, limit=limit)
+        return [Stored._make(row) for row in await self._fetch(sql, *values)]
+
+    async def history(
+        self, query: Query, *, after: int, limit: int, since: int | None = None, types: Sequence[str] = ()
+    ) -> list[StoredEvent]:
+        sql, values = history(query.items(), after=after, limit=limit, since=since, types=types)
+        return [event_of(tuple(row)) for row in await self._fetch(sql, *values)]
+
+    async def cursor(self) -> int:
+        return await self._counter("cursor")
+
+    async def deadlines(self) -> list[tuple[int, str]]:
+        return [(row[0], row[1]) for row in await self._fetch(DEADLINES)]
+
+    async def prune(self, *, before: int, limit: int) -> int:
+        async def run(connection: Connection) -> int:
+            # The lock of the commit is held: nothing is added meanwhile.
+            first_kept = await connection.fetchval(
+                "select min(cursor) from (select cursor, at from events order by cursor limit $2) as oldest "
+                "where at >= $1",
+                before,
+                limit,
+            )
+            gone = await connection.fetch(
+                "delete from events where cursor in (select cursor from events "
+                "where $1::bigint is null or cursor < $1 order by cursor limit $2) returning cursor, ask",
+                first_kept,
+                limit,
+            )
+            if gone:
+                await connection.execute(_FORGET, list({row["ask"] for row in gone}))
+                through = max(row["cursor"] for row in gone)
+                await connection.execute("update counters set value = $1 where name = 'pruned'", through)
+            return len(gone)
+
+        [count] = await self._write(_Free(run))
+        return int(count)
+
+    async def pruned(self) -> int:
+        return await self._counter("pruned")
+
+    async def _counter(self, name: str) -> int:
+        [row] = await self._fetch("select value from counters where name = ?", name)
+        return int(row[0])
+
+    def tail(self, listener: Tail) -> Callable[[], None]:
+        self._tails.append(listener)
+        return partial(_leave, self._tails, listener)
+
+    # Other rooms ------------------------------------------------------------------------------------------
+
+    async def write(self, sql: str, *values: Any, topic: str | None = None) -> list[Row]:
+        async def run(connection: Connection) -> list[Row]:
+            return [tuple(row) for row in await connection.fetch(_numbered(sql), *values)]
+
+        [rows] = await self._write(_Free(run), topic=topic)
+        return rows  # type: ignore[no-any-return]
+
+    async def read(self, sql: str, *values: Any) -> list[Row]:
+        return [tuple(row) for row in await self._fetch(sql, *values)]
+
+    def hear(self, topic: str, listener: Callable[[], None]) -> Callable[[], None]:
+        self._hearers.append((topic, listener))
+        return partial(_leave, self._hearers, (topic, listener))
+
+    async def tables(self) -> dict[str, list[str]]:
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        rows = await self._fetch(
+            "select table_name, column_name from information_schema.columns where table_schema = ? "
+            "and table_name <> 'versions' order by table_name, ordinal_position",
+            self._schema,
+        )
+        for table, column in rows:
+            found[table].append(column)
+        return dict(found)
+
+    async def fill(self, pages: AsyncIterable[Page]) -> None:
+        connection = await self._connect()
+        try:
+            async with connection.transaction():
+                await connection.execute("delete from counters where name <> 'cursor'")
+                async for table, columns, rows in pages:
+                    await connection.copy_records_to_table(
+                        table, schema_name=self._schema, columns=columns, records=rows
+                    )
+                await connection.execute(
+                    "update counters set value = (select coalesce(max(cursor), 0) from events) where name = 'cursor'"
+                )
+                await connection.execute(
+                    "select setval(pg_get_serial_sequence('asks', 'seq'), (select coalesce(max(seq), 0) + 1 from asks),"
+                    " false)"
+                )
+        finally:
+            await _hang_up(connection)
+
+    @property
+    def trouble(self) -> str | None:
+        return next(iter(self._troubles.values()), None)
+
+    @property
+    def commits(self) -> Mapping[int, int]:
+        return self._commit_sizes
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._is_idle.wait()
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._readers is not None:
+            self._readers.terminate()
+        if self._writer is not None:
+            await _hang_up(self._writer)
+
+    # Group commit -----------------------------------------------------------------------------------------
+
+    async def _write(self, *steps: _Step, topic: str | None = None) -> list[Any]:
+        if self._closed:
+            raise StoreFailed("the store is closed; the desk is shutting down")
+        done: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._waiting.append(_Operation(steps, done, self._loop.time(), topic))
+        self._is_idle.clear()
+        self._has_work.set()
+        # A caller that gives up does not take its write back: it stays in the batch.
+        return await done
+
+    async def _write_in_turn(self) -> None:
+        while True:
+            await self._has_work.wait()
+            self._has_work.clear()
+            while self._waiting:
+                batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+                try:
+                    await self._commit(batch)
+                except Exception as broken:  # ours to fix; the callers must not wait for ever
+                    log.exception("a commit failed in a way that nobody thought of")
+                    _settle(batch, failure=_failed(broken))
+            self._is_idle.set()
+
+    async def _commit(self, batch: list[_Operation]) -> None:
+        """Write a batch, however often the connection is lost meanwhile, or tell its callers why not."""
+        unsure: _Written | None = None
+        pause = FIRST_PAUSE
+        while batch := self._still_patient(batch, unsure=unsure is not None):
+            try:
+                connection = await self._write_connection()
+                if unsure is None or not await _took_place(connection, unsure.transaction):
+                    unsure = None
+                    written = await self._put(connection, batch)
+                    unsure = written
+                    await connection.execute("commit")
+                else:
+                    written = unsure
+            except Exception as failure:
+                if _passes(failure):
+                    self._troubles["writing"] = f"the database at {self._shown} is away: {_said(failure)}"
+                    await self._drop_writer()
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, LONGEST_PAUSE)
+                    continue
+                await self._roll_back()
+                if len(batch) > 1 and not _hits_all(failure):
+                    # One operation that cannot be written hurts nobody but itself.
+                    middle = len(batch) // 2
+                    await self._commit(batch[:middle])
+                    await self._commit(batch[middle:])
+                else:
+                    _settle(batch, failure=_failed(failure) if _hits_all(failure) else failure)
+                return
+            self._troubles.pop("writing", None)
+            self._commit_sizes[len(batch)] += 1
+            await self._tell_own(written)
+            results = iter(written.results)
+            for operation in written.batch:
+                own = [next(results) for _ in operation.steps]
+                if not operation.done.done():
+                    operation.done.set_result(own)
+                if operation.topic is not None:
+                    self._tell_topic(operation.topic)
+            return
+
+    def _still_patient(self, batch: list[_Operation], *, unsure: bool) -> list[_Operation]:
+        """Those of a batch whose callers have not waited too long. The others hear that it failed."""
+        oldest = self._loop.time() - PATIENCE
+        late = [operation for operation in batch if operation.since < oldest]
+        if late:
+            happened = (
+                "it may have been kept or not: ask again under the same id, or look"
+                if unsure
+                else "nothing of this was kept"
+            )
+            _settle(
+                late,
+                failure=StoreFailed(
+                    f"{self.trouble or 'the database is away'}; {happened}. What was acknowledged before is safe; "
+                    "try again"
+                ),
+            )
+        return [operation for operation in batch if operation.since >= oldest]
+
+    async def _put(self, connection: Connection, batch: list[_Operation]) -> _Written:
+        """Everything of a batch into an open transaction, all but the commit."""
+        await connection.execute(self._begin)
+        steps = [step for operation in batch for step in operation.steps]
+        results: list[Any] = [None] * len(steps)
+        told: list[StoredEvent] = []
+        for turn in _in_turns(steps):
+            await _open_all(connection, [at for at in turn if isinstance(steps[at], _Open)], steps, results, told)
+            await _alter_all(connection, [at for at in turn if isinstance(steps[at], _Alter)], steps, results, told)
+            for at in turn:
+                step = steps[at]
+                if isinstance(step, _Free):
+                    results[at] = await step.run(connection)
+        for topic in {operation.topic for operation in batch} - {None}:
+            await connection.execute("select pg_notify($1, $2)", self._channel, f"topic {topic}")
+        if told:
+            columns = zip(*(event_row(event)[1:] for event in told), strict=True)
+            row = await connection.fetchrow(_TELL, len(told), self._channel, *columns)
+            before, transaction = row[0], row[1]
+            events = [event._replace(cursor=before + number) for number, event in enumerate(told, 1)]
+        else:
+            before, events = 0, []
+            transaction = await connection.fetchval("select pg_current_xact_id()::text")
+        return _Written(batch, results, before, events, transaction)
+
+    async def _write_connection(self) -> Connection:
+        if self._writer is None or self._writer.is_closed():
+            self._writer = await self._connect()
+            self._writer_pid = await self._writer.fetchval("select pg_backend_pid()")
+            # What our last connection committed without our knowing was notified in its name, not ours.
+            self._is_behind.set()
+        return self._writer
+
+    async def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.terminate()
+            self._writer = None
+
+    async def _roll_back(self) -> None:
+        try:
+            if self._writer is not None and self._writer.is_in_transaction():
+                await self._writer.execute("rollback")
+        except Exception as failure:  # it rolls back by itself when it is closed
+            log.debug("rolling back: %s", failure)
+            await self._drop_writer()
+
+    # Telling ----------------------------------------------------------------------------------------------
+
+    async def _tell_own(self, written: _Written) -> None:
+        """What we committed, after what other desks committed before it."""
+        if not written.events:
+            return
+        async with self._telling:
+            if self._told < written.before:
+                try:
+                    await self._read_on()
+                except Exception as failure:  # committed is committed: the follower tells it when it can
+                    log.warning("events of other desks could not be read, trying again: %s", failure)
+                    self._is_behind.set()
+                    return
+            self._tell(written.events)
+
+    async def _follow(self) -> None:
+        """Tell what other desks committed, whenever a notification says there is something."""
+        pause = FIRST_PAUSE
+        while True:
+            await self._is_behind.wait()
+            self._is_behind.clear()
+            try:
+                async with self._telling:
+                    await self._read_on()
+                pause = FIRST_PAUSE
+            except Exception as failure:
+                log.warning("events could not be read, trying again: %s", failure)
+                self._is_behind.set()
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _read_on(self) -> None:
+        """Read and tell everything after what was told. `_telling` is held."""
+        while True:
+            page = await self.history(Query(), after=self._told, limit=PAGE)
+            self._tell(page)
+            if len(page) < PAGE:
+                return
+
+    def _tell(self, events: Sequence[StoredEvent]) -> None:
+        if not events or events[-1].cursor <= self._told:
+            return
+        if events[0].cursor <= self._told:
+            events = [event for event in events if event.cursor > self._told]
+        self._told = events[-1].cursor
+        for listener in tuple(self._tails):
+            try:
+                listener(events)
+            except Exception:  # what is committed is committed: the writers must hear of it
+                log.exception("a listener failed on events %d to %d", events[0].cursor, events[-1].cursor)
+
+    def _tell_topic(self, wanted: str | None) -> None:
+        """None means that any of them may have been missed."""
+        for topic, hearer in tuple(self._hearers):
+            if wanted in (None, topic):
+                hearer()
+
+    def _notified(self, connection: Connection, pid: int, channel: str, payload: str) -> None:
+        word, _, rest = payload.partition(" ")
+        if word == "topic":
+            if pid != self._writer_pid:
+                self._tell_topic(rest)
+        elif word == "hello":
+            self._greeted.set()
+        elif pid != self._writer_pid and payload.isdigit() and int(payload) > self._told:
+            self._is_behind.set()
+
+    async def _listen(self, connection: Connection) -> None:
+        """Hear notifications for as long as the store is open; after each lost connection, listen first, then read."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                if connection is None:
+                    connection = await self._listening_connection()
+                    self._is_behind.set()
+                    self._tell_topic(None)
+                self._troubles.pop("listening", None)
+                pause = FIRST_PAUSE
+                while True:
+                    await asyncio.sleep(POLL)
+                    if await connection.fetchval("select value from counters where name = 'cursor'") > self._told:
+                        self._is_behind.set()
+            except Exception as failure:
+                self._troubles["listening"] = (
+                    f"what other desks do is not heard: the database at {self._shown} is away: {_said(failure)}"
+                )
+                if not _passes(failure):
+                    log.exception("listening failed in a way that nobody thought of")
+            finally:
+                if connection is not None:
+                    connection.terminate()
+                connection = None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _listening_connection(self) -> Connection:
+        connection = await self._connect()
+        await connection.add_listener(self._channel, self._notified)
+        return connection
+
+    # Reading and connecting -------------------------------------------------------------------------------
+
+    async def _fetch(self, sql: str, *values: Any) -> list[Any]:
+        give_up, pause = self._loop.time() + READ_PATIENCE, FIRST_PAUSE
+        while True:
+            try:
+                rows: list[Any] = await self._readers.fetch(_numbered(sql), *values)
+            except Exception as failure:
+                if self._closed:
+                    raise StoreFailed("the store is closed; the desk is shutting down") from None
+                if not _passes(failure):
+                    raise
+                self._troubles["reading"] = f"the database at {self._shown} is away: {_said(failure)}"
+                if self._loop.time() > give_up:
+                    raise StoreFailed(f"{self._troubles['reading']}; try again") from None
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+            else:
+                self._troubles.pop("reading", None)
+                return rows
+
+    async def _connect(self) -> Connection:
+        connection = await asyncpg.connect(self._dsn, timeout=ANSWER, command_timeout=ANSWER)
+        try:
+            await connection.execute(self._session)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def _start(self) -> None:
+        try:
+            self._writer = await self._first_connection()
+            version = self._writer.get_server_version()
+            if version.major < OLDEST_VERSION:
+                raise StoreError(
+                    f"the database at {self._shown} is PostgreSQL {version.major}; handraise needs {OLDEST_VERSION} "
+                    "or newer"
+                )
+            await self._migrate(self._writer)
+            table = await self._writer.fetchval("select 'events'::regclass::oid::int")
+            self._begin = f"begin; select pg_advisory_xact_lock({LOCK}, {table})"
+            self._channel = f"handraise_{table}"
+            self._writer_pid = await self._writer.fetchval("select pg_backend_pid()")
+            self._readers = await asyncpg.create_pool(
+                self._dsn,
+                min_size=1,
+                max_size=READERS,
+                timeout=ANSWER,
+                command_timeout=ANSWER,
+                init=self._set_up_reader,
+                reset=_leave_as_it_is,
+            )
+            listener = await self._listening_connection()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as problem:
+            raise self._explained(problem) from None
+        self._tasks.append(asyncio.create_task(self._listen(listener)))
+        await self._prove_that_notifications_come()
+        self._told = await self.cursor()
+        self._tasks.append(asyncio.create_task(self._write_in_turn()))
+        self._tasks.append(asyncio.create_task(self._follow()))
+
+    async def _set_up_reader(self, connection: Connection) -> None:
+        await connection.execute(self._session)
+
+    async def _first_connection(self) -> Connection:
+        """A database that is started beside us gets a moment to come up."""
+        give_up, pause = self._loop.time() + START, FIRST_PAUSE
+        while True:
+            try:
+                return await self._connect()
+            except (ConnectionRefusedError, FileNotFoundError, asyncpg.CannotConnectNowError):
+                if self._loop.time() > give_up:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _prove_that_notifications_come(self) -> None:
+        """A proxy that pools transactions takes LISTEN and never tells anything: better said now than missed later."""
+        await self._writer.execute("select pg_notify($1, 'hello')", self._channel)
+        try:
+            await asyncio.wait_for(self._greeted.wait(), HELLO)
+        except TimeoutError:
+            raise StoreError(_pooled(self._shown)) from None
+
+    async def _migrate(self, connection: Connection) -> None:
+        """Apply the numbered files that this database has not seen; of several desks that start, one does."""
+        async with connection.transaction():
+            await connection.execute("select pg_advisory_xact_lock($1, $2)", LOCK, MIGRATING)
+            if not await connection.fetchval("select to_regnamespace($1)", _quoted(self._schema)):
+                await connection.execute(f"create schema {_quoted(self._schema)}")
+            await connection.execute("create table if not exists versions (version integer primary key)")
+            version = await connection.fetchval("select coalesce(max(version), 0) from versions")
+            for number, statements in migrations("postgres", version=version):
+                await connection.execute(statements)
+                await connection.execute("insert into versions values ($1)", number)
+
+    def _explained(self, problem: Exception) -> StoreError:
+        where = f"the database at {self._shown}"
+        match problem:
+            case asyncpg.DuplicatePreparedStatementError() | asyncpg.InvalidSQLStatementNameError():
+                return StoreError(_pooled(self._shown))
+            case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
+                return StoreError(
+                    f"{where} does not let us in ({problem}); put the password into HANDRAISE_DATABASE or PGPASSWORD"
+                )
+            case asyncpg.InvalidCatalogNameError():
+                return StoreError(f"{problem}; create it with `createdb`, or name another one in HANDRAISE_DATABASE")
+            case asyncpg.InsufficientPrivilegeError():
+                return StoreError(
+                    f"{where}: {problem}; let its owner run `create schema {_quoted(self._schema)} authorization USER`"
+                )
+            case OSError():
+                return StoreError(
+                    f"no PostgreSQL answers at {self._shown} ({_said(problem)}); is it running, and is "
+                    "HANDRAISE_DATABASE right?"
+                )
+            case _:
+                return StoreError(f"{where} cannot be used: {_said(problem)}")
+
+
+plugin = PostgresStore
+
+
+def _in_turns(steps: Sequence[_Step]) -> list[list[int]]:
+    """Which steps may go together: those of one ask keep their order, the others do not mind."""
+    turns: list[list[int]] = []
+    taken: Counter[str] = Counter()
+    for at, step in enumerate(steps):
+        turn = 0
+        if not isinstance(step, _Free):
+            turn = taken[step.id]
+            taken[step.id] += 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(at)
+    return turns
+
+
+async def _open_all(
+    connection: Connection, turn: list[int], steps: Sequence[_Step], results: list[Any], told: list[StoredEvent]
+) -> None:
+    if not turn:
+        return
+    new = {at: step.new for at in turn if isinstance(step := steps[at], _Open)}
+    rows = await connection.fetch(_OPEN, *zip(*(each[:-1] for each in new.values()), strict=True))
+    opened = {stored.id: stored for stored in map(Stored._make, rows)}
+    found: dict[str, Stored] = {}
+    if len(opened) < len(new):
+        missing = [each.id for each in new.values() if each.id not in opened]
+        found = {stored.id: stored for stored in map(Stored._make, await connection.fetch(_FIND_IDS, missing))}
+    claims: list[tuple[str, str]] = []
+    for at, each in new.items():
+        stored = opened.get(each.id)
+        if stored is not None:
+            if len(each.events) > 1:  # decided at once: asked first, then what policy said
+                before = stored._replace(state="asked", answer=None)
+                told.append(StoredEvent(0, each.events[0], each.asked_at, before))
+            told.append(StoredEvent(0, each.events[-1], each.asked_at, stored))
+            results[at] = Opened("new" if stored.openings == 1 else "reopened", stored)
+            continue
+        stored = found[each.id]
+        if stored.content != each.content:
+            results[at] = Opened("differs", stored)
+            continue
+        if each.worker is not None and each.worker != stored.worker:
+            claims.append((each.id, each.worker))
+            stored = stored._replace(worker=each.worker)
+        results[at] = Opened("joined", stored)
+    if claims:
+        await connection.execute(_CLAIM, *zip(*claims, strict=True))
+
+
+async def _alter_all(
+    connection: Connection, turn: list[int], steps: Sequence[_Step], results: list[Any], told: list[StoredEvent]
+) -> None:
+    shapes: defaultdict[tuple[Any, ...], list[tuple[int, _Alter]]] = defaultdict(list)
+    for at in turn:
+        step = steps[at]
+        if isinstance(step, _Alter):
+            change = step.change
+            shapes[tuple(change.set), change.states, change.due is not None, change.undelivered].append((at, step))
+    lost: dict[str, int] = {}
+    for (columns, states, due, undelivered), alters in shapes.items():
+        sql = _alter_statement(columns, due=due, undelivered=undelivered)
+        values = [(step.id, *step.change.set.values(), *((step.change.due,) if due else ())) for _, step in alters]
+        rows = await connection.fetch(sql, list(states), *zip(*values, strict=True))
+        changed = {stored.id: stored for stored in map(Stored._make, rows)}
+        for at, step in alters:
+            stored = changed.get(step.id)
+            if stored is None:
+                lost[step.id] = at
+                continue
+            told.append(StoredEvent(0, step.change.event, step.change.at, stored, step.change.source))
+            results[at] = Changed(True, stored)
+    if lost:
+        for stored in map(Stored._make, await connection.fetch(_FIND_IDS, list(lost))):
+            results[lost[stored.id]] = Changed(False, stored)
+
+
+@cache
+def _alter_statement(columns: tuple[str, ...], *, due: bool, undelivered: bool) -> str:
+    given = ("id", *columns, *(("due",) if due else ()))
+    types = _arrays((*("id", *columns), *(("at",) if due else ())), first=2)
+    assignments = ", ".join(f"{column} = new.{column}" for column in columns)
+    where = ["asks.id = new.id", "asks.state = any($1)"]
+    if due:
+        where.append("asks.deadline <= new.due")
+    if undelivered:
+        where.append("asks.delivered_at is null")
+    returned = ", ".join(f"asks.{name}" for name in Stored._fields)
+    return (
+        f"update asks set {assignments} from unnest({types}) as new ({', '.join(given)}) "  # noqa: S608
+        f"where {' and '.join(where)} returning {returned}"
+    )
+
+
+@cache
+def _numbered(sql: str) -> str:
+    """`?` as PostgreSQL wants it. Our statements have none inside quotes."""
+    parts = sql.split("?")
+    return parts[0] + "".join(f"${number}{part}" for number, part in enumerate(parts[1:], 1))
+
+
+async def _took_place(connection: Connection, transaction: str) -> bool:
+    """Whether a transaction was committed, whose end we did not hear."""
+    while True:
+        status = await connection.fetchval("select pg_xact_status($1::text::xid8)", transaction)
+        if status != "in progress":
+            return bool(status == "committed")
+        await asyncio.sleep(FIRST_PAUSE)
+
+
+def _passes(failure: Exception) -> bool:
+    """Whether it lies in the connection or the moment, so that the same may succeed on a new one."""
+    if isinstance(failure, asyncpg.DataError | asyncpg.exceptions.DataError):
+        return False
+    if isinstance(failure, asyncpg.PostgresError):
+        code = str(failure.sqlstate or "")
+        # connection lost · rolled back for another's sake · shut down or starting · lock not had · too many
+        # connections · now a standby · a plan made before a migration
+        return code[:2] in ("08", "40", "57") or code in ("55P03", "53300", "25006", "25P03", "0A000")
+    return isinstance(failure, OSError | TimeoutError | asyncpg.InterfaceError | asyncpg.InternalClientError)
+
+
+def _hits_all(failure: Exception) -> bool:
+    """Full, broken or out of something, unlike a statement that is wrong in itself."""
+    code = str(getattr(failure, "sqlstate", None) or "")
+    return code[:2] in ("53", "54", "58", "XX")
+
+
+def _settle(batch: Iterable[_Operation], *, failure: Exception) -> None:
+    for operation in batch:
+        if not operation.done.done():
+            operation.done.set_exception(failure)
+
+
+def _failed(failure: BaseException) -> StoreFailed:
+    return StoreFailed(
+        f"the database could not write ({_said(failure)}); nothing of this was kept, what was acknowledged before is "
+        "safe. Look at its health and its disk, then try again"
+    )
+
+
+def _pooled(shown: str) -> str:
+    return (
+        f"{shown} is a proxy that pools transactions (such as PgBouncer with pool_mode=transaction), and what one desk "
+        "does would not be heard at the others; give the address of PostgreSQL itself, or of a pool with "
+        "pool_mode=session"
+    )
+
+
+def _said(failure: BaseException) -> str:
+    return str(failure) or type(failure).__name__
+
+
+def _leave(those: list[T], one: T) -> None:
+    if one in those:
+        those.remove(one)
+
+
+async def _hang_up(connection: Connection) -> None:
+    with suppress(Exception):
+        await connection.close(timeout=2)
+    connection.terminate()
+
+
+async def _leave_as_it_is(connection: Connection) -> None:
+    """Readers hold no state that a next reader could mind."""
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _split(address: str) -> tuple[str, str]:
+    """The address as the driver takes it, and the schema."""
+    parts = urlsplit(address)
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    schema = dict(options).get("schema", SCHEMA)
+    if not schema:
+        raise SettingsError("HANDRAISE_DATABASE: schema= is empty; leave it out, or name one")
+    rest = urlencode([(key, value) for key, value in options if key != "schema"], quote_via=quote)
+    return urlunsplit(parts._replace(query=rest)), schema
+
+
+def _without_password(dsn: str) -> str:
+    return re.sub(r"(?<=://)([^/@]*):[^/@]*@", r"\1@", re.sub(r"password=[^&]*&?", "", dsn)).rstrip("?&")
