@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from handraise.app import open_store
 from handraise.stores import Store
-from handraise.stores.sqlite import MEMORY, SqliteStore
+from handraise.testing.postgres import PostgresServer, postgres_server
+
+DATABASES = ("memory", "sqlite", "postgres")
 
 
-@pytest.fixture(params=["memory", "file"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    """A store in memory, then the same test again with one on disk."""
-    opened = await SqliteStore.open_file(MEMORY if request.param == "memory" else tmp_path / "desk.db")
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One real PostgreSQL for the whole run. Tests that stop or restart a server bring their own."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def new_database(postgres: PostgresServer) -> Callable[[], str]:
+    """Makes the address of an empty place in PostgreSQL, a schema that nobody else uses."""
+    numbers = count(1)
+    return lambda: postgres.address(schema=f"test_{next(numbers)}")
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An address for HANDRAISE_DATABASE: in memory, then the same test again on disk and in PostgreSQL."""
+    return address_of(request, tmp_path)
+
+
+def address_of(request: pytest.FixtureRequest, folder: Path) -> str:
+    """For fixtures that take one of DATABASES as their parameter."""
+    match request.param:
+        case "memory":
+            return "sqlite:///:memory:"
+        case "sqlite":
+            return f"sqlite:///{folder / 'desk.db'}"
+        case _:
+            made: str = request.getfixturevalue("new_database")()
+            return made
+
+
+@pytest.fixture
+async def store(database: str) -> AsyncIterator[Store]:
+    """An open store of each kind."""
+    opened = await open_store(database)
     yield opened
     await opened.close()
