@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import platformdirs
 
@@ -18,7 +19,7 @@ from handraise.errors import SettingsError
 from handraise.policies import policy_for
 from handraise.wire import parse_handling
 
-__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "Settings", "find_project", "load"]
+__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "Settings", "find_project", "load", "parse_addresses"]
 
 DEFAULT_PORT = 4263
 MOST_DAYS = 36_500
@@ -28,7 +29,7 @@ DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     home: Path
-    url: str | None = None  # given by the environment; None leaves it to `desk.json` and the default
+    url: str | None = None  # one address or several with commas; None leaves it to `desk.json` and the default
     token: str | None = None
     database: str = ""
     handling: Handling = field(default_factory=Handling)
@@ -74,7 +75,7 @@ def load(environ: Mapping[str, str] | None = None, *, cwd: Path | None = None) -
     home = Path(environ.get("HANDRAISE_HOME") or platformdirs.user_data_path("handraise")).expanduser().absolute()
     settings = Settings(
         home=home,
-        url=_address(environ.get("HANDRAISE_URL")),
+        url=",".join(parse_addresses(environ.get("HANDRAISE_URL"), name="HANDRAISE_URL")) or None,
         token=environ.get("HANDRAISE_TOKEN") or None,
         database=environ.get("HANDRAISE_DATABASE") or f"sqlite:///{home / 'desk.db'}",
     )
@@ -96,12 +97,34 @@ def find_project(folder: Path) -> Path | None:
     return None
 
 
-def _address(url: str | None) -> str | None:
-    if not url:
-        return None
-    if not url.startswith(("http://", "https://")):
-        raise SettingsError(f"HANDRAISE_URL is {url!r}; an address looks like {DEFAULT_URL}")
-    return url.rstrip("/")
+def parse_addresses(given: str | Sequence[str] | None, *, name: str) -> tuple[str, ...]:
+    """Addresses of desks from a text with commas or a list, each once, in the order given; nothing given is none.
+
+    Raises SettingsError that calls them by `name`.
+    """
+    if not given:
+        return ()
+    texts = given.split(",") if isinstance(given, str) else given
+    urls = dict.fromkeys(text.strip().rstrip("/") for text in texts)
+    for url in urls:
+        if not _is_address(url):
+            raise SettingsError(
+                f"{name} is {given!r}; an address looks like {DEFAULT_URL}, and several have commas between them"
+            )
+    return tuple(urls)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not _extra(url)
+    except ValueError:  # a port that is no number, half of an IPv6 address
+        return False
+
+
+def _extra(url: str) -> bool:
+    """What no desk's address has: a query, a fragment, a blank, or the comma of a list within a list."""
+    return any(letter in "?#," or letter.isspace() for letter in url)
 
 
 def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:

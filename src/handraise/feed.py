@@ -37,6 +37,11 @@ class Batch:
         told = b"".join(event.frame(self._now) for event in self.events)
         return told if self.pruned is None else pruned_frame(self.pruned, now=self._now) + told
 
+    @cached_property
+    def chunk(self) -> bytes:
+        """The frames as a piece of a chunked response, the same object for every listener."""
+        return b"%x\r\n%s\r\n" % (len(self.frames), self.frames)
+
     def only(self, query: Query, *, after: int) -> Batch | None:
         """What of this batch a follower has not seen and wants to."""
         if query.everything and self.events[0].cursor > after:
@@ -48,14 +53,25 @@ class Batch:
 class Feed:
     """One follower. Iterate `batches()`; a follower that falls too far behind reads on from the store.
 
-    `on_overflow` is called instead where falling behind should end the follower.
+    `on_overflow` is called instead where falling behind should end the follower. `take` is offered what is new while
+    the follower waits for news with nothing else to do, and says whether it took it; then nobody is woken for it.
     """
 
-    def __init__(self, feeds: Feeds, query: Query, *, after: int, on_overflow: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        feeds: Feeds,
+        query: Query,
+        *,
+        after: int,
+        on_overflow: Callable[[], None] | None,
+        take: Callable[[Batch], bool] | None,
+    ) -> None:
         self._feeds = feeds
         self._query = query
         self._seen = after
         self._on_overflow = on_overflow
+        self._take = take
+        self._idle = False
         self._live: list[Batch] = []
         self._waiting = 0
         self._behind = True
@@ -66,6 +82,11 @@ class Feed:
     def push(self, batch: Batch) -> None:
         if self._behind:
             return
+        if self._idle and self._take is not None and not self._live:
+            wanted = batch.only(self._query, after=self._seen)
+            if wanted is None or self._take(wanted):
+                self._seen = max(self._seen, batch.last)
+                return
         if self._waiting > self._feeds.most_waiting:
             self._live, self._waiting, self._behind = [], 0, True
             if self._on_overflow is not None:
@@ -93,7 +114,9 @@ class Feed:
                 continue
             if not self._live and not self._poked:
                 self._news.clear()
+                self._idle = True
                 await self._news.wait()
+                self._idle = False
             live, self._live, self._waiting = self._live, [], 0
             wanted = [fresh for batch in live if (fresh := batch.only(self._query, after=self._seen))]
             if live:
@@ -134,9 +157,16 @@ class Feeds:
     def __len__(self) -> int:
         return len(self._feeds)
 
-    def follow(self, query: Query, *, after: int, on_overflow: Callable[[], None] | None = None) -> Feed:
+    def follow(
+        self,
+        query: Query,
+        *,
+        after: int,
+        on_overflow: Callable[[], None] | None = None,
+        take: Callable[[Batch], bool] | None = None,
+    ) -> Feed:
         """Follow what comes after a cursor. Leave with `leave`."""
-        feed = Feed(self, query, after=after, on_overflow=on_overflow)
+        feed = Feed(self, query, after=after, on_overflow=on_overflow, take=take)
         if self._closed:
             feed.end()
         self._feeds.add(feed)

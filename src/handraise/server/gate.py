@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handraise.errors import Forbidden, HandraiseError, Unauthorized
 from handraise.server.http import Gone, send_error
+from handraise.server.protocol import WRITE_CHUNK
 from handraise.tokens import Token, Tokens
 
 __all__ = ["Gate", "cookie_name", "require"]
@@ -66,6 +67,10 @@ class Gate:
     def _guarded(self, scope: Scope, send: Send) -> Send:
         """Nothing more of a stream is told to a token that was revoked meanwhile."""
         token: Token | None = scope.get("token")
+        write_chunk = scope.get("extensions", {}).get(WRITE_CHUNK)
+        if token is not None and write_chunk is not None:
+            holds = self._tokens.holds
+            scope["extensions"] = {WRITE_CHUNK: lambda chunk: holds(token) and write_chunk(chunk)}
 
         async def guarded(message: Message) -> None:
             if token is not None and message.get("more_body") and not self._tokens.holds(token):

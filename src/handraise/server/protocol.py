@@ -1,6 +1,10 @@
-"""uvicorn's HTTP protocol with one difference: what is written within one turn of the loop is sent in one piece.
+"""uvicorn's HTTP protocol with two differences, both about writing less often.
 
-A response is two writes in ASGI, its head and its body, and each would be a system call and a packet of its own.
+What is written within one turn of the loop is sent in one piece: a response is two writes in ASGI, its head and its
+body, and each would be a system call and a packet of its own.
+
+A stream may write a chunk that is framed already, past ASGI's `send`: one object in memory for all listeners, where
+`send` would copy it for each, and no task has to wake up.
 """
 
 from __future__ import annotations
@@ -10,12 +14,26 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-__all__ = ["JoiningProtocol"]
+__all__ = ["WRITE_CHUNK", "JoiningProtocol"]
+
+WRITE_CHUNK = "handraise.write_chunk"  # the ASGI extension: `(chunk) -> bool`
 
 
 class JoiningProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(_Joining(transport))  # type: ignore[arg-type]
+        self._joining = _Joining(transport)
+        super().connection_made(self._joining)  # type: ignore[arg-type]
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {WRITE_CHUNK: self._write_chunk}  # type: ignore[dict-item]
+
+    def _write_chunk(self, chunk: bytes) -> bool:
+        """Write it, unless the listener is behind or gone: then it is up to `send`, which waits or finds out."""
+        if self.flow.write_paused or self.cycle.disconnected or self._joining.is_closing():
+            return False
+        self._joining.write_through(chunk)
+        return True
 
 
 class _Joining:
@@ -35,6 +53,11 @@ class _Joining:
         if not self._pieces:
             self._loop.call_soon(self._flush)
         self._pieces.append(data)
+
+    def write_through(self, data: bytes) -> None:
+        """Write as it is, after what was gathered."""
+        self._flush()
+        self._transport.write(data)
 
     def close(self) -> None:
         self._flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from starlette.types import Receive, Scope, Send
 
@@ -13,6 +13,7 @@ from handraise.errors import Forbidden
 from handraise.feed import Batch
 from handraise.server.gate import require
 from handraise.server.http import WrongMethod, query
+from handraise.server.protocol import WRITE_CHUNK
 from handraise.stores import Query
 from handraise.tokens import Token
 from handraise.wire import BadBody
@@ -43,11 +44,13 @@ class EventRoute:
         asked = query(scope["query_string"], "after", "run", "session", "worker")
         after = await start_of(self._broker, scope, asked.pop("after", None))
         wanted = Query(**asked, owner=_owner(scope, worker=asked.get("worker")))
+        write_chunk = scope.get("extensions", {}).get(WRITE_CHUNK)
+        take = None if write_chunk is None else lambda batch: write_chunk(batch.chunk)
 
         async def frames() -> AsyncIterator[bytes]:
             # An id without data tells a listener where it stands before anything happened.
             yield b"retry: 1000\nid: %d\n\n" % after
-            async for batches in follow(self._broker, wanted, after=after):
+            async for batches in follow(self._broker, wanted, after=after, take=take):
                 yield b"".join(batch.frames for batch in batches)
 
         await stream(frames(), receive, send)
@@ -79,11 +82,16 @@ async def start_of(broker: Broker, scope: Scope, asked: str | None) -> int:
     return min(int(asked), newest)
 
 
-async def follow(broker: Broker, wanted: Query, *, after: int) -> AsyncIterator[list[Batch]]:
-    """The batches a listener wants; an empty one is a heartbeat. A listener too slow for its buffer is cut off."""
+async def follow(
+    broker: Broker, wanted: Query, *, after: int, take: Callable[[Batch], bool] | None = None
+) -> AsyncIterator[list[Batch]]:
+    """The batches a listener wants; an empty one is a heartbeat. A listener too slow for its buffer is cut off.
+
+    What `take` takes is not among them.
+    """
     listener = asyncio.current_task()
     assert listener is not None
-    feed = broker.feeds.follow(wanted, after=after, on_overflow=lambda: _cut_off(listener))
+    feed = broker.feeds.follow(wanted, after=after, on_overflow=lambda: _cut_off(listener), take=take)
     try:
         async for batches in feed.batches():
             yield batches
