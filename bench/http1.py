@@ -5,7 +5,7 @@ A general HTTP client would need as much of a core as the servers it is to measu
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
@@ -13,6 +13,7 @@ from typing import TypeVar
 ResponseHandler = Callable[[bytes], None]
 FramesHandler = Callable[[list[bytes], float], None]
 Failure = asyncio.Future[None]
+T = TypeVar("T")
 AnyProtocol = TypeVar("AnyProtocol", bound=asyncio.Protocol)
 
 
@@ -27,8 +28,9 @@ class Target:
     port: int
     token: str
 
-    def get(self, path: str) -> bytes:
-        return f"GET {path} {self._headers()}\r\n".encode()
+    def get(self, path: str, *, last_event_id: int | None = None) -> bytes:
+        resumed = "" if last_event_id is None else f"Last-Event-ID: {last_event_id}\r\n"
+        return f"GET {path} {self._headers()}{resumed}\r\n".encode()
 
     def post(self, path: str, *, body: bytes) -> bytes:
         return self.post_head(path, length=len(body)) + body
@@ -143,24 +145,11 @@ class Stream(asyncio.Protocol):
         fail(self.failure, f"the stream was closed ({exc})")
 
 
-class Listener(asyncio.Protocol):
-    """One more reader of a stream: it takes the bytes and looks at none of them."""
-
-    def __init__(self, request: bytes) -> None:
-        self.request = request
-        self.received = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.write(self.request)  # type: ignore[attr-defined]
-
-    def data_received(self, data: bytes) -> None:
-        self.received += len(data)
-
-
 class Pool:
     """A few connections shared by many senders; a request waits here until one of them is free."""
 
-    def __init__(self, connections: list[Connection]) -> None:
+    def __init__(self, client: "Client", connections: list[Connection]) -> None:
+        self.client = client
         self.free = connections
         self.waiting: deque[tuple[bytes, Callable[[float], None]]] = deque()
 
@@ -182,29 +171,37 @@ class Pool:
 
 
 class Client:
-    """Opens connections to one target; the first thing that goes wrong on any of them is its `failure`."""
+    """Opens connections to one target; the first thing that goes wrong on any of them is its `failure`.
 
-    def __init__(self, target: Target) -> None:
+    Clients of several targets may share one.
+    """
+
+    def __init__(self, target: Target, *, failure: Failure | None = None) -> None:
         self.target = target
-        self.failure: Failure = asyncio.get_running_loop().create_future()
+        self.failure: Failure = failure or asyncio.get_running_loop().create_future()
 
     async def connect(self, *, count: int) -> list[Connection]:
         """Opens them one after the other: a burst of a thousand would overrun a server's accept queue."""
         return [await self._open(lambda: Connection(self.failure)) for _ in range(count)]
 
     async def pool(self, *, size: int) -> Pool:
-        return Pool(await self.connect(count=size))
+        return Pool(self, await self.connect(count=size))
 
-    async def stream(self, path: str, *, on_frames: FramesHandler) -> None:
-        request = self.target.get(path)
+    async def stream(self, path: str, *, on_frames: FramesHandler, last_event_id: int | None = None) -> None:
+        request = self.target.get(path, last_event_id=last_event_id)
         stream = await self._open(lambda: Stream(self.failure, request=request, on_frames=on_frames))
         await asyncio.wait((stream.opened, self.failure), return_when=asyncio.FIRST_COMPLETED, timeout=10)
         if self.failure.done():
             self.failure.result()
 
-    async def listen(self, path: str) -> Listener:
-        request = self.target.get(path)
-        return await self._open(lambda: Listener(request))
+    async def unless_failed(self, work: Awaitable[T]) -> T:
+        """Wait for it, or raise as soon as something goes wrong."""
+        task = asyncio.ensure_future(work)
+        await asyncio.wait((task, self.failure), return_when=asyncio.FIRST_COMPLETED)
+        if self.failure.done():
+            task.cancel()
+            self.failure.result()
+        return task.result()
 
     async def _open(self, factory: Callable[[], AnyProtocol]) -> AnyProtocol:
         _, protocol = await asyncio.get_running_loop().create_connection(

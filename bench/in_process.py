@@ -4,18 +4,16 @@ import argparse
 import asyncio
 import gc
 import json
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from time import perf_counter
 
 import uvloop
 
+from handraise.app import open_store
 from handraise.asks import Answer, Ask, Option, Origin, Question
 from handraise.broker import DELIVERIES_AFTER, Broker
 from handraise.stores import Change, NewAsk, Query
-from handraise.stores.sqlite import SqliteStore
 from handraise.wire import answer_text, content_text
 
 WARM_UP_SECONDS = 0.5
@@ -37,9 +35,9 @@ Cycle = Callable[[int, int], Awaitable[None]]
 
 
 @asynccontextmanager
-async def broker_cycles(folder: Path) -> AsyncIterator[Cycle]:
+async def broker_cycles(database: str) -> AsyncIterator[Cycle]:
     """The calls the HTTP routes make, without HTTP; each question is answered in a task of its own."""
-    store = await SqliteStore.open_file(folder / "broker.sqlite")
+    store = await open_store(database)
     async with Broker(store) as broker, asyncio.TaskGroup() as tasks:
         feed = broker.feeds.follow(Query(), after=await store.cursor())
 
@@ -62,9 +60,9 @@ async def broker_cycles(folder: Path) -> AsyncIterator[Cycle]:
 
 
 @asynccontextmanager
-async def store_cycles(folder: Path) -> AsyncIterator[Cycle]:
+async def store_cycles(database: str) -> AsyncIterator[Cycle]:
     """The durable writes of a cycle, with texts made beforehand; deliveries are gathered as the broker gathers them."""
-    store = await SqliteStore.open_file(folder / "store.sqlite")
+    store = await open_store(database)
     texts = [content_text(_ask(session, 0)) for session in range(1000)]
     answer = answer_text(ANSWER)
 
@@ -101,7 +99,8 @@ async def store_cycles(folder: Path) -> AsyncIterator[Cycle]:
         while True:
             await asyncio.sleep(DELIVERIES_AFTER)
             gathered, delivered[:] = list(delivered), []
-            await store.change_all(gathered)
+            if gathered:
+                await store.change_all(gathered)
 
     taken = Change(states=("answered", "rejected"), undelivered=True, set={"delivered_at": 1}, event="delivered", at=1)
     delivered: list[tuple[str, Change]] = []
@@ -115,8 +114,8 @@ async def store_cycles(folder: Path) -> AsyncIterator[Cycle]:
 LEVELS = {"broker": broker_cycles, "store": store_cycles}
 
 
-async def measure(level: str, *, folder: Path, sessions: int, seconds: float) -> dict[str, float]:
-    async with LEVELS[level](folder) as cycle:
+async def measure(level: str, *, database: str, sessions: int, seconds: float) -> dict[str, float]:
+    async with LEVELS[level](database) as cycle:
         finished, running = 0, True
 
         async def again_and_again(session: int) -> None:
@@ -145,15 +144,15 @@ def _ask(session: int, count: int) -> Ask:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("level", choices=sorted(LEVELS))
-    parser.add_argument("--folder", type=Path, required=True, help="where the database goes; must exist")
+    parser.add_argument("--database", required=True, help="the address of an empty one, as HANDRAISE_DATABASE takes it")
     parser.add_argument("--sessions", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=5)
     args = parser.parse_args()
     # As `handraise serve` sets it.
     gc.set_threshold(50_000, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        result = runner.run(measure(args.level, folder=args.folder, sessions=args.sessions, seconds=args.seconds))
-    json.dump(result, sys.stdout)
+        result = runner.run(measure(args.level, database=args.database, sessions=args.sessions, seconds=args.seconds))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

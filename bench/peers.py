@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from servers import Server, free_port, running
+from servers import TOKEN, Server, free_port, running
 
 PACKAGE = "sandbox-agent"
 VERSION = "0.4.2"
@@ -82,8 +82,8 @@ def _npm_install(home: Path) -> None:
 def peer(binary: Path, *, folder: Path) -> Iterator[Server]:
     """A fresh peer that keeps everything it stores under `folder`."""
     _place_asking_agent(folder)
-    port, token = free_port(), "bench-token"
-    command = [str(binary), "server", "--host", "127.0.0.1", "--port", str(port), "--token", token]
+    port = free_port()
+    command = [str(binary), "server", "--host", "127.0.0.1", "--port", str(port), "--token", TOKEN]
     env = {
         "XDG_DATA_HOME": str(folder / "data"),
         "XDG_STATE_HOME": str(folder / "state"),
@@ -94,7 +94,7 @@ def peer(binary: Path, *, folder: Path) -> Iterator[Server]:
     with running(
         [*command, "--no-telemetry"],
         port=port,
-        token=token,
+        token=TOKEN,
         env=env,
         folder=folder,
         ready_path="/v1/health",

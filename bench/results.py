@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-OURS, STORED, PROXY = "handraise", "peer-stored", "peer-proxy"
+SQLITE, POSTGRES = "sqlite", "postgres"  # our desk, by the store it has
+OURS = (SQLITE, POSTGRES)
+STORED, PROXY = "peer-stored", "peer-proxy"
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class Sample:
     visible_p99: float
     woken_p50: float
     woken_p99: float
-    cpu: dict[str, float]  # percent of one core: server, agents, client, others
+    cpu: dict[str, float]  # percent of one core: server, agents, client, others; database and listeners if there are
     memory_mb: float
     lost: int  # cycles that never finished
     late: int  # paced cycles that started after they were due
@@ -44,24 +46,34 @@ class Sample:
 
 @dataclass(frozen=True)
 class Held:
-    """Many asks that nobody answers, and how fast one of them is told when somebody does."""
+    """Many asks that nobody answers, and how fast one of them is told when somebody does; then after a kill -9."""
 
     asks: int
+    workers: int
     opened_per_second: float
     memory_mb: float
     wake_p50: float
     wake_p99: float
+    ready_again_after: float  # seconds
+    memory_again_mb: float
+    wake_again_p50: float
+    wake_again_p99: float
     lost: int
 
     @classmethod
-    def from_json(cls, message: dict[str, Any]) -> "Held":
+    def from_json(cls, first: dict[str, Any], again: dict[str, Any], *, ready_again_after: float) -> "Held":
         return cls(
-            asks=message["asks"],
-            opened_per_second=message["opened_per_second"],
-            memory_mb=message["memory_mb"],
-            wake_p50=message["wake_ms"]["p50"],
-            wake_p99=message["wake_ms"]["p99"],
-            lost=message["lost"],
+            asks=first["asks"],
+            workers=first["workers"],
+            opened_per_second=first["opened_per_second"],
+            memory_mb=first["memory_mb"],
+            wake_p50=first["wake_ms"]["p50"],
+            wake_p99=first["wake_ms"]["p99"],
+            ready_again_after=ready_again_after,
+            memory_again_mb=again["memory_mb"],
+            wake_again_p50=again["wake_ms"]["p50"],
+            wake_again_p99=again["wake_ms"]["p99"],
+            lost=again["lost"],
         )
 
 
@@ -72,22 +84,59 @@ class Results:
     rounds: int
     seconds: float
     cycles: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)  # (server, sessions)
-    paced: list[Sample] = field(default_factory=list)
-    crowded: list[Sample] = field(default_factory=list)  # many listeners
-    in_process: dict[str, list[float]] = field(default_factory=dict)  # "broker", "store": cycles/s
-    held: Held | None = None
-
-    def add(self, server: str, sessions: int, sample: Sample) -> None:
-        self.cycles.setdefault((server, sessions), []).append(sample)
-
-    def middle(self, server: str, sessions: int, value: Callable[[Sample], float]) -> float | None:
-        return middle(self.cycles.get((server, sessions), []), value)
+    paced: dict[str, list[Sample]] = field(default_factory=dict)  # by our store
+    crowded: dict[tuple[str, int], list[Sample]] = field(default_factory=dict)  # (our store, listeners)
+    in_process: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # (our store, level): cycles/s
+    grown: dict[tuple[str, int, int], list[Sample]] = field(default_factory=dict)  # (our store, events, sessions)
+    two_desks: dict[str, list[Sample]] = field(default_factory=dict)  # by load
+    held: dict[str, Held] = field(default_factory=dict)  # by our store, once
+    incomplete_listeners: int = 0
 
     def rates(self, server: str, sessions: int) -> list[float]:
-        return [sample.cycles_per_second for sample in self.cycles.get((server, sessions), [])]
+        return rates(self.cycles.get((server, sessions), []))
+
+    def kept(self, store: str, *, sessions: int, few: int, many: int) -> float | None:
+        """What share of its cycles/s a store keeps when it grows from few to many events."""
+        return ratio(
+            rates(self.grown.get((store, many, sessions), [])), rates(self.grown.get((store, few, sessions), []))
+        )
+
+    def listeners_cost(self, store: str, listeners: int) -> float | None:
+        """What share of its cycles/s a desk keeps with so many listeners instead of one."""
+        return ratio(rates(self.crowded.get((store, listeners), [])), rates(self.crowded.get((store, 1), [])))
 
     def everything(self) -> list[Sample]:
-        return [*self.paced, *self.crowded, *(sample for samples in self.cycles.values() for sample in samples)]
+        return [*self._of_the_peer(), *self._of_ours()]
+
+    @property
+    def lost(self) -> int:
+        """What a desk of ours lost, which it never may: cycles, waiting asks and their answers, events of listeners."""
+        return (
+            sum(sample.lost for sample in self._of_ours())
+            + sum(held.lost for held in self.held.values())
+            + self.incomplete_listeners
+        )
+
+    @property
+    def lost_by_the_peer(self) -> int:
+        return sum(sample.lost for sample in self._of_the_peer())
+
+    def _of_the_peer(self) -> list[Sample]:
+        return [sample for (server, _), samples in self.cycles.items() if server not in OURS for sample in samples]
+
+    def _of_ours(self) -> list[Sample]:
+        groups: list[list[Sample]] = [
+            *(samples for (server, _), samples in self.cycles.items() if server in OURS),
+            *self.paced.values(),
+            *self.crowded.values(),
+            *self.grown.values(),
+            *self.two_desks.values(),
+        ]
+        return [sample for samples in groups for sample in samples]
+
+
+def rates(samples: list[Sample]) -> list[float]:
+    return [sample.cycles_per_second for sample in samples]
 
 
 def middle(samples: list[Sample], value: Callable[[Sample], float]) -> float | None:

@@ -37,10 +37,10 @@ class Session:
         "request",
     )
 
-    def __init__(self, index: int, *, connection: Connection) -> None:
+    def __init__(self, index: int, *, connection: Connection, count: int = 0) -> None:
         self.index = index
         self.connection = connection
-        self.count = 0
+        self.count = count  # the number of its last ask
         self.asking = False
         self.asked_at = 0.0
         self.answered_at = 0.0
@@ -68,6 +68,17 @@ class Timings:
             self.woken.append(now - session.answered_at)
 
 
+def percentiles(seconds: "array[float]") -> dict[str, float]:
+    """In milliseconds."""
+    ordered = sorted(seconds)
+    if not ordered:
+        return {"p50": float("nan"), "p99": float("nan")}
+    return {
+        f"p{percent}": round(ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] * 1000, 3)
+        for percent in (50, 99)
+    }
+
+
 class Scenario(Protocol):
     """One kind of server. `finished` is set by whoever drives it and called once per cycle."""
 
@@ -79,7 +90,10 @@ class Scenario(Protocol):
 
 
 class Handraise:
-    """`POST /v1/asks?wait=` stays open until the answer; the question is seen on `/v1/events`."""
+    """`POST /v1/asks?wait=` stays open until the answer; the question is seen on `/v1/events`.
+
+    It is seen and answered where the pool leads, which may be another desk than the one that was asked.
+    """
 
     finished: Callable[[Session], None]
     # Ids have one length, so that everything in a request but the id is built once.
@@ -89,7 +103,7 @@ class Handraise:
         self.client = client
         self.pool = pool
         self.timings = timings
-        self.answer = self.answer_request(client.target)
+        self.answer = self.answer_request(pool.client.target)
         self.sessions: list[Session] = []
 
     async def prepare(self, sessions: list[Session]) -> None:
@@ -97,7 +111,7 @@ class Handraise:
         for session in sessions:
             session.request = self.ask_request(self.client.target, path="/v1/asks?wait=60", session=session.index)
             session.on_response = partial(self._on_woken, session)
-        await self.client.stream("/v1/events", on_frames=self._on_frames)
+        await self.pool.client.stream("/v1/events", on_frames=self._on_frames)
 
     def ask(self, session: Session) -> None:
         session.count += 1
@@ -115,10 +129,11 @@ class Handraise:
         return frame[at : at + cls.name_length]
 
     @classmethod
-    def ask_request(cls, target: Target, *, path: str, session: int) -> tuple[bytes, bytes]:
+    def ask_request(cls, target: Target, *, path: str, session: int, worker: str | None = None) -> tuple[bytes, bytes]:
         """What goes before and after the ask's id."""
         before = b'{"id":"'
-        after = b'",%s,"origin":{"agent":"bench","session":"s-%d"}}' % (QUESTIONS, session)
+        waiting = b"" if worker is None else b',"worker":"%s"' % worker.encode()
+        after = b'",%s,"origin":{"agent":"bench","session":"s-%d"}%s}' % (QUESTIONS, session, waiting)
         head = target.post_head(path, length=len(before) + cls.name_length + len(after))
         return head + before, after
 

@@ -1,17 +1,20 @@
-"""Starts one server under test on a free loopback port and ends it; which server, the caller says."""
+"""Starts one server under test on a free loopback port and ends it: our desk on a database, or what the caller says."""
 
 import http.client
 import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+TOKEN = "bench-token"
 START_SECONDS = 20
+LOOK_EVERY = 0.01  # seconds; the time until a server is ready is one of the figures
 STOP_SECONDS = 5
 
 
@@ -24,6 +27,25 @@ class Server:
     port: int
     token: str
     pid: int
+    ready_after: float  # seconds from the start of its process
+
+    def kill(self) -> None:
+        """SIGKILL: it gets no chance to tidy up."""
+        os.killpg(self.pid, signal.SIGKILL)
+
+
+def desk(folder: Path, *, database: str, port: int | None = None) -> AbstractContextManager[Server]:
+    """`handraise serve` with its home in the folder; with a `port` where an earlier one was."""
+    port = port or free_port()
+    folder.mkdir(exist_ok=True)
+    return running(
+        [sys.executable, "-m", "handraise", "serve", "--port", str(port)],
+        port=port,
+        token=TOKEN,
+        env={"HANDRAISE_HOME": str(folder / "home"), "HANDRAISE_TOKEN": TOKEN, "HANDRAISE_DATABASE": database},
+        folder=folder,
+        ready_path="/healthz",
+    )
 
 
 @contextmanager
@@ -32,6 +54,7 @@ def running(
 ) -> Iterator[Server]:
     """The server from its first good response until the block ends; then its whole process group is gone."""
     log = folder / "server.log"
+    begin = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -44,7 +67,7 @@ def running(
         )
     try:
         _wait_until_ready(process, port=port, token=token, path=ready_path, log=log)
-        yield Server(port=port, token=token, pid=process.pid)
+        yield Server(port=port, token=token, pid=process.pid, ready_after=time.monotonic() - begin)
     finally:
         _stop(process)
 
@@ -60,7 +83,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], *, port: int, token: str
     while time.monotonic() < deadline and process.poll() is None:
         if _status(port, token=token, path=path) == http.client.OK:
             return
-        time.sleep(0.05)
+        time.sleep(LOOK_EVERY)
     ended = "did not get ready" if process.poll() is None else f"ended with code {process.returncode}"
     end_of_log = log.read_text(errors="replace")[-2000:]
     raise ServerDidNotStart(f"the server {ended}:\n{end_of_log}")
@@ -71,7 +94,7 @@ def _status(port: int, *, token: str, path: str) -> int | None:
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         return connection.getresponse().status
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return None
     finally:
         connection.close()
