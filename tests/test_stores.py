@@ -1,16 +1,19 @@
-"""The stores: the contract on every back end, and what only a file has: locks, versions, full disks, kill -9."""
+"""The stores: the contract on every back end, and what only a file has: locks, versions, full disks, kill -9.
+What only a server has is in test_postgres.py."""
 
 from __future__ import annotations
 
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from handraise.errors import StoreFailed, StoreInUse, StoreTooNew
 from handraise.stores import Query, Store
+from handraise.stores.postgres import PostgresStore
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing import check_store
 from handraise.testing.stores import row
@@ -68,7 +71,12 @@ asyncio.run(main())
 
 async def test_a_store_in_memory_fits_the_contract() -> None:
     report = await check_store(lambda: SqliteStore.open_file(MEMORY))
-    assert list(report.cannot) == ["what was acknowledged is there after a restart"]
+    assert "what was acknowledged is there after a restart" in report.cannot
+    assert "closings at both desks have one winner" in report.cannot
+    assert set(report.cannot.values()) == {
+        "it keeps nothing (no `reopen` was given)",
+        "desks cannot share it (no `second` was given)",
+    }
 
 
 async def test_a_store_in_a_file_fits_the_contract(tmp_path: Path) -> None:
@@ -86,6 +94,25 @@ async def test_a_store_in_a_file_fits_the_contract(tmp_path: Path) -> None:
         return await SqliteStore.open_file(paths[store])
 
     report = await check_store(make, reopen=reopen)
+    assert set(report.cannot.values()) == {"desks cannot share it (no `second` was given)"}
+
+
+async def test_a_store_in_postgres_fits_the_contract(new_database: Callable[[], str]) -> None:
+    addresses: dict[Store, str] = {}
+
+    async def make() -> Store:
+        return await open(new_database())
+
+    async def open(address: str) -> Store:
+        store = await PostgresStore.open_address(address)
+        addresses[store] = address
+        return store
+
+    async def reopen(store: Store) -> Store:
+        await store.close()
+        return await open(addresses[store])
+
+    report = await check_store(make, reopen=reopen, second=lambda store: open(addresses[store]))
     assert not report.cannot
 
 

@@ -36,6 +36,7 @@ from handraise.testing import (
     check_policy,
     check_store,
 )
+from handraise.testing.postgres import postgres_server
 from serving import PATIENCE, serving
 
 # The fakes --------------------------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ class Careless(SqliteStore):
 
 
 async def test_check_store_names_every_case_that_failed() -> None:
-    with pytest.raises(AssertionError, match=r"check_store: \d+ of 27 cases failed") as failed:
+    with pytest.raises(AssertionError, match=r"check_store: \d+ of \d+ cases failed") as failed:
         await check_store(lambda: Careless.open_file(MEMORY))
     said = str(failed.value)
     assert "many closings at once have one winner: 50 of 50 won" in said
@@ -399,3 +400,10 @@ async def test_what_cannot_be_is_a_case_and_has_a_reason() -> None:
         await check_agent(driver({"announced thrice": "so"}))
     with pytest.raises(AssertionError, match="give a reason"):
         await check_agent(driver({"announced twice": ""}))
+
+
+def test_a_postgres_that_was_stopped_already_is_left_quietly() -> None:
+    with postgres_server() as server:
+        assert server.is_running
+        server.stop()
+    assert not server.folder.exists()

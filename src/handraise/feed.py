@@ -134,6 +134,8 @@ class Feed:
             pruned = await store.pruned()  # read last: what went before the page was read is noticed
             if len(page) == PAGE:
                 self._behind = True
+            if page:  # what is on the page was read before it went
+                pruned = min(pruned, page[0].cursor - 1)
             missed = pruned if self._seen < pruned else None
             if page or missed:
                 batch = Batch(page, now=self._feeds.clock.now(), pruned=missed)
@@ -176,6 +178,10 @@ class Feeds:
         self._feeds.discard(feed)
 
     def poke(self) -> None:
+        """A heartbeat for everybody, as long as we hear what other desks do: a follower of a desk that has fallen
+        silent looks for another one."""
+        if "listening" in self.store.troubles:
+            return
         for feed in self._feeds:
             feed.poke()
 

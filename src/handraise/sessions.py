@@ -8,6 +8,7 @@ from typing import Any
 from handraise.asks import Origin
 from handraise.errors import SessionNotFound
 from handraise.stores import Database, Row
+from handraise.tables import writable
 from handraise.wire import time_text
 
 __all__ = ["SessionRecord", "Sessions"]
@@ -58,8 +59,8 @@ class Sessions:
             origin.session,
             origin.agent,
             origin.parent,
-            origin.cwd,
-            origin.machine,
+            writable(origin.cwd),
+            writable(origin.machine),
             at,
         )
         self._known.add(origin.session)

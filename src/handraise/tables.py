@@ -15,16 +15,21 @@ __all__ = [
     "EVENT_COLUMNS",
     "FIND_ID",
     "NEWEST",
+    "OPEN_ASKS",
     "event_of",
     "event_row",
     "find",
     "history",
     "migrations",
+    "writable",
 ]
 
 COLUMNS = ", ".join(Stored._fields)
 FIND_ID = f"select {COLUMNS} from asks where id = ?"  # noqa: S608 - names of our own columns, here and below
 NEWEST = f"select {COLUMNS} from asks where base = ? order by seq desc limit 1"  # noqa: S608
+OPEN_ASKS = """
+select (select count(*) from asks where state = 'asked'),
+    (select min(asked_at) from (select asked_at from asks where state = 'asked' order by seq limit 1000) as first)"""
 DEADLINES = "select deadline, id from asks where state = 'asked' and deadline is not null"
 
 # What an event keeps of its ask: the columns that change. The rest is read from the ask itself.
@@ -63,6 +68,11 @@ def _conditions(wanted: Iterable[tuple[str, str | None]]) -> tuple[list[str], li
     else:
         literal = []
     return [*literal, *(f"asks.{key} = ?" for key, _ in given)], [value for _, value in given]
+
+
+def writable(text: str | None) -> str | None:
+    """Free text as every database takes it: a file name or a terminal may bring half of a surrogate pair, or a NUL."""
+    return None if text is None else text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
 def event_of(row: Sequence[Any]) -> StoredEvent:

@@ -151,6 +151,8 @@ class Tokens:
 
     async def revoke(self, name: str) -> bool:
         """From now on it is refused. False if there was none."""
+        if not _NAME.fullmatch(name):
+            return False
         gone = await self._database.write("delete from tokens where name = ? returning name", name, topic=TOPIC)
         await self.load()
         return bool(gone)

@@ -43,6 +43,7 @@ T = TypeVar("T")
 PRUNED = "pruned"  # the type of the one event that is not about an ask
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"
 
 
 class BadBody(HandraiseError):
@@ -277,11 +278,11 @@ class HandlingBody:
 class AskBody(HandlingBody):
     """What `POST /v1/asks` takes."""
 
-    id: Annotated[str, Field(min_length=1, max_length=400, pattern=r"^[^\x00-\x1f\x7f]+$")] | None = None
+    id: Annotated[str, Field(min_length=1, max_length=400, pattern=_NO_CONTROLS)] | None = None
     questions: tuple[Question, ...] = ()
     permission: Permission | None = None
     origin: Origin | None = None
-    worker: Name | None = None  # who waits for it on `GET /v1/events?worker=`
+    worker: Annotated[Name, Field(pattern=_NO_CONTROLS)] | None = None  # who waits for it on `GET /v1/events?worker=`
     ordinal: bool = False  # the id may repeat by accident: joins only while open or not yet delivered
     extra: dict[str, Any] | None = None
 

@@ -6,6 +6,7 @@ itself decides who was first. Which change is allowed when is said in `broker.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
@@ -13,7 +14,21 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from handraise.asks import State
 from handraise.wire import Stored, StoredEvent
 
-__all__ = ["Change", "Changed", "Database", "NewAsk", "Opened", "Page", "Query", "Row", "Store", "Tail"]
+__all__ = [
+    "Change",
+    "Changed",
+    "Database",
+    "NewAsk",
+    "OpenAsks",
+    "Opened",
+    "Page",
+    "Query",
+    "Row",
+    "Seen",
+    "Store",
+    "Tail",
+    "without_password",
+]
 
 Row: TypeAlias = tuple[Any, ...]
 Tail: TypeAlias = Callable[[Sequence[StoredEvent]], None]
@@ -66,6 +81,13 @@ class Changed(NamedTuple):
     stored: Stored
 
 
+class OpenAsks(NamedTuple):
+    """How many asks wait for an answer, and since when the oldest one does."""
+
+    total: int
+    oldest: int | None  # when it was asked; looked for among the thousand with the lowest `seq` only
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """Which asks, or events about which asks. Empty means all."""
@@ -93,6 +115,15 @@ class Query:
     @property
     def everything(self) -> bool:
         return all(value is None for _, value in self.items())
+
+
+class Seen(NamedTuple):
+    """A database as `look` finds it, which makes nothing, locks nothing and migrates nothing."""
+
+    shown: str  # where it is, for people; without a password
+    place: str  # equal for two addresses of one database, however they are spelled
+    version: int | None  # None where no desk has been yet
+    is_old: bool = False  # a desk that starts there would migrate it first
 
 
 class Database(Protocol):
@@ -133,8 +164,8 @@ class Store(Database, Protocol):
     async def get(self, id: str) -> Stored | None:
         """The ask as it was last committed."""
 
-    async def newest(self, base: str) -> Stored | None:
-        """The ask opened last among those whose id is `base` with an ordinal."""
+    async def newest(self, bases: Sequence[str]) -> dict[str, Stored]:
+        """By base, the ask opened last among those whose id is that base with an ordinal."""
 
     async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
         """Asks in the order they were first asked, those with `seq` above `after`."""
@@ -147,6 +178,9 @@ class Store(Database, Protocol):
 
     async def cursor(self) -> int:
         """The cursor of the last committed event, 0 if there is none."""
+
+    async def open_asks(self) -> OpenAsks:
+        """What waits, without reading all of it; for the metrics."""
 
     async def deadlines(self) -> list[tuple[int, str]]:
         """`(deadline, id)` of every open ask that has one."""
@@ -173,8 +207,28 @@ class Store(Database, Protocol):
         """What does not work right now, in a sentence; None when all is well."""
 
     @property
+    def troubles(self) -> Mapping[str, str]:
+        """All that does not work right now: `writing`, `reading` or `listening` to other desks, each in a sentence."""
+
+    @property
+    def about(self) -> tuple[str, str]:
+        """The kind of database and its version, such as `("sqlite", "3.45.1")`; for the metrics."""
+
+    @property
     def commits(self) -> Mapping[int, int]:
         """How many commits since the start carried how many operations; for the metrics."""
 
     async def close(self) -> None:
         """Finish what was accepted, then let go of the database."""
+
+
+def without_password(address: str) -> str:
+    """An address of a database as it may be shown. Of one that is spelled wrong it rather leaves too little."""
+    scheme, mark, rest = address.partition("://")
+    if not mark:
+        scheme, rest = "", address
+    if scheme == "sqlite":
+        return address
+    rest = re.sub(r"(?<=[?&])(ssl)?password=[^&]*&?", "", rest, flags=re.IGNORECASE).rstrip("?&")
+    secret, at, place = rest.rpartition("@")
+    return f"{scheme}{mark}{secret.partition(':')[0]}{at}{place}"

@@ -5,8 +5,9 @@ takes one advisory lock first, so commits happen one after the other across all 
 the order in which they become visible: a reader never skips an event that commits late. NOTIFY carries the newest
 cursor and nothing else; what happened is read from the tables, so a notification that was lost costs only time.
 
-A connection may be lost at any moment. What was not committed is written again; whether a commit whose answer was lost
-took place is looked up by its transaction id. So a write happens once, or its caller hears that it failed.
+A connection may be lost at any moment. What was not committed is written again; each commit numbers itself in a row of
+its desk, so whether one whose answer was lost took place is looked up there. So a write happens once, or its caller
+hears that it failed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import ssl
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,15 +23,28 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from uuid import uuid4
 
 from handraise.errors import SettingsError, StoreError, StoreFailed
-from handraise.stores import Change, Changed, NewAsk, Opened, Page, Query, Row, Tail
+from handraise.stores import (
+    Change,
+    Changed,
+    NewAsk,
+    OpenAsks,
+    Opened,
+    Page,
+    Query,
+    Row,
+    Seen,
+    Tail,
+    without_password,
+)
 from handraise.tables import (
     COLUMNS,
     DEADLINES,
     EVENT_COLUMNS,
     FIND_ID,
-    NEWEST,
+    OPEN_ASKS,
     event_of,
     event_row,
     find,
@@ -53,26 +68,26 @@ T = TypeVar("T")
 Connection: TypeAlias = Any  # asyncpg comes without types
 
 SCHEMA = "handraise"
-OLDEST_VERSION = 13  # the first with pg_xact_status
+OLDEST_VERSION = 13  # those before are not looked after any more
+NAME = "handraise"  # as the database knows our connections
 LOCK = 4263  # the first half of our advisory lock keys; the second is the table or the purpose
 MIGRATING = 1
 MOST_AT_ONCE = 1000  # operations of one commit
+MOST_WAITING = 20_000  # operations that wait for a database that is away
 READERS = 4  # connections for reading
-START = 10.0  # seconds in which a database that starts beside us may come up
-PATIENCE = 30.0  # seconds a write waits for a database that is away
-READ_PATIENCE = 10.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # between attempts
-ANSWER = 20.0  # seconds after which a connection that says nothing counts as lost
-POLL = 5.0  # seconds after which we look for what no notification told us of
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between attempts
 PAGE = 500
-HELLO = 3.0  # seconds our own notification may take at the start
+MIGRATION = 3600.0  # seconds that it may take to bring a large database up to date
 
 # A desk that is suspended in the middle of a commit must not hold up the others, nor one whose machine is gone.
 _SESSION = """
-set application_name = 'handraise';
+set application_name = '{name}';
 set search_path = {schema};
-set lock_timeout = '10s';
-set idle_in_transaction_session_timeout = '15s';
+set default_transaction_isolation = 'read committed';
+set default_transaction_read_only = off;
+set lock_timeout = {lock:.0f};
+set idle_in_transaction_session_timeout = {stuck:.0f};
+set tcp_user_timeout = {stuck:.0f};
 set tcp_keepalives_idle = 15;
 set tcp_keepalives_interval = 5;
 set tcp_keepalives_count = 3;
@@ -104,6 +119,7 @@ on conflict (id) do update set
 where asks.state = 'withdrawn' and asks.content = excluded.content
 returning {COLUMNS}"""  # noqa: S608 - names of our own columns, here and below
 _FIND_IDS = f"select {COLUMNS} from asks where id = any($1)"  # noqa: S608
+_NEWEST = f"select distinct on (base) base, {COLUMNS} from asks where base = any(?) order by base, seq desc"  # noqa: S608
 _CLAIM = """
 update asks set worker = new.worker from unnest($1::text[], $2::text[]) as new (id, worker)
 where asks.id = new.id and asks.state = 'asked'"""
@@ -116,10 +132,63 @@ with drawn as (
     select drawn.before + new.number, {", ".join(f"new.{name}" for name in _TOLD)}
     from drawn, unnest({_arrays(_TOLD, first=3)}) with ordinality as new ({", ".join(_TOLD)}, number)
 )
-select before, pg_current_xact_id()::text, pg_notify($2, (before + $1)::text) from drawn"""  # noqa: S608
+select before, pg_notify($2, (before + $1)::text) from drawn"""  # noqa: S608
+_MARK = """
+insert into writers (name, number) values ('{name}', {number})
+on conflict (name) do update set number = excluded.number, at = now()"""
+# A desk that is suspended while it is being answered is not idle for the database, which would wait for it for ever.
+_END_STUCK = f"""
+select pg_terminate_backend(pid) from pg_locks join pg_stat_activity using (pid)
+where locktype = 'advisory' and granted and classid = {LOCK} and objid = 'events'::regclass::oid
+and pg_locks.database = (select oid from pg_database where datname = current_database())
+and application_name = '{NAME}' and wait_event_type = 'Client'
+and state_change < clock_timestamp() - make_interval(secs => ?)"""  # noqa: S608
 _FORGET = """
 delete from asks where seq = any($1) and state <> 'asked'
 and not exists (select 1 from events where events.ask = asks.seq)"""
+# `asks` is what `fill` numbers on after, where the newest asks went.
+_PRUNED = """
+insert into counters values ('pruned', $1), ('asks', $2)
+on conflict (name) do update set value = greatest(counters.value, excluded.value)"""
+
+
+_COUNT_ON = """
+insert into counters values ('cursor', 0), ('pruned', 0) on conflict (name) do nothing;
+update counters set value = greatest(
+    0, (select max(cursor) from events), (select value from counters where name = 'pruned')
+) where name = 'cursor';
+select setval(pg_get_serial_sequence('asks', 'seq'), greatest(
+    0, (select max(seq) from asks), (select value from counters where name = 'asks')
+) + 1, false)"""
+# No two servers start in the same microsecond.
+_PLACE = """
+select concat(oid, ' ', extract(epoch from pg_postmaster_start_time()))
+from pg_database where datname = current_database()"""
+_UNUSABLE = (  # what connecting may raise
+    OSError,
+    ValueError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How many seconds things may take."""
+
+    start: float = 10.0  # for a database that is started beside us to come up
+    write: float = 30.0  # that a write waits for a database that is away
+    read: float = 10.0
+    close: float = 5.0  # that closing waits for a database that is away
+    answer: float = 20.0  # after which a connection that says nothing counts as lost
+    lock: float = 10.0  # that a commit waits for those of other desks before it says that something is wrong
+    stuck: float = 15.0  # after which the database ends a commit whose desk does not go on with it
+    poll: float = 5.0  # after which we look for what no notification told us of
+    hello: float = 3.0  # that our own notification may take at the start
+
+
+_DEFAULT_PATIENCE = Patience()
 
 
 class _Open(NamedTuple):
@@ -159,20 +228,26 @@ class _Written:
     results: list[Any]
     before: int  # the cursor before its own events
     events: list[StoredEvent]
-    transaction: str
+    number: int  # among the commits of this store
 
 
 class PostgresStore:
     """Open with `await PostgresStore.open_address(address)`. The address may name a `schema=` of its own."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, patience: Patience = _DEFAULT_PATIENCE) -> None:
+        self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._dsn, schema = _split(address)
         self._schema = schema
-        self._shown = _without_password(self._dsn)
-        self._session = _SESSION.format(schema=_quoted(schema))
+        self._shown = re.sub(r"(?<=[?&])schema=[^&]*&?", "", without_password(address)).rstrip("?&")
+        self._session = _SESSION.format(
+            name=NAME, schema=_quoted(schema), lock=patience.lock * 1000, stuck=patience.stuck * 1000
+        )
+        self._name = uuid4().hex  # of our row in `writers`
+        self._number = 0  # of the last commit that was tried
         self._writer: Connection = None
         self._writer_pid = 0
+        self._version = ""
         self._readers: Connection = None
         self._begin = ""
         self._channel = ""
@@ -185,22 +260,38 @@ class PostgresStore:
         self._is_behind = asyncio.Event()
         self._tails: list[Tail] = []
         self._hearers: list[tuple[str, Callable[[], None]]] = []
-        self._greeted = asyncio.Event()
         self._troubles: dict[str, str] = {}  # what is broken -> how it is said
         self._commit_sizes: Counter[int] = Counter()
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
-    async def open_address(cls, address: str) -> PostgresStore:
+    async def open_address(cls, address: str, *, patience: Patience = _DEFAULT_PATIENCE) -> PostgresStore:
         """Raises StoreError that says what to do, StoreTooNew where a newer handraise wrote the database."""
-        store = cls(address)
+        store = cls(address, patience=patience)
         try:
             await store._start()
         except BaseException:
             await store._let_go()
             raise
         return store
+
+    @classmethod
+    async def look(cls, address: str) -> Seen:
+        """What is there. Raises StoreTooNew, and StoreError that says what to do where nobody answers."""
+        store = cls(address)
+        try:
+            connection = await store._connect()
+            try:
+                place = await connection.fetchval(_PLACE)
+                has_versions = await connection.fetchval("select to_regclass('versions') is not null")
+                found = await connection.fetchval("select max(version) from versions") if has_versions else None
+            finally:
+                await _hang_up(connection)
+        except _UNUSABLE as problem:
+            raise store._explained(problem) from None
+        is_old = found is not None and any(migrations("postgres", version=found))
+        return Seen(f"{store._shown}, schema {store._schema}", f"{place} {store._schema}", found, is_old)
 
     # Asks -------------------------------------------------------------------------------------------------
 
@@ -218,8 +309,9 @@ class PostgresStore:
     async def get(self, id: str) -> Stored | None:
         return next((Stored._make(row) for row in await self._fetch(FIND_ID, id)), None)
 
-    async def newest(self, base: str) -> Stored | None:
-        return next((Stored._make(row) for row in await self._fetch(NEWEST, base)), None)
+    async def newest(self, bases: Sequence[str]) -> dict[str, Stored]:
+        rows = await self._fetch(_NEWEST, [base for base in bases if "\0" not in base])
+        return {row[0]: Stored._make(tuple(row)[1:]) for row in rows}
 
     async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
         sql, values = find(query.items(), after=after, limit=limit)
@@ -233,6 +325,10 @@ class PostgresStore:
 
     async def cursor(self) -> int:
         return await self._counter("cursor")
+
+    async def open_asks(self) -> OpenAsks:
+        [row] = await self._fetch(OPEN_ASKS)
+        return OpenAsks._make(row)
 
     async def deadlines(self) -> list[tuple[int, str]]:
         return [(row[0], row[1]) for row in await self._fetch(DEADLINES)]
@@ -253,9 +349,9 @@ class PostgresStore:
                 limit,
             )
             if gone:
-                await connection.execute(_FORGET, list({row["ask"] for row in gone}))
-                through = max(row["cursor"] for row in gone)
-                await connection.execute("update counters set value = $1 where name = 'pruned'", through)
+                asks = {row["ask"] for row in gone}
+                await connection.execute(_FORGET, list(asks))
+                await connection.execute(_PRUNED, max(row["cursor"] for row in gone), max(asks))
             return len(gone)
 
         [count] = await self._write(_Free(run))
@@ -292,7 +388,7 @@ class PostgresStore:
         found: defaultdict[str, list[str]] = defaultdict(list)
         rows = await self._fetch(
             "select table_name, column_name from information_schema.columns where table_schema = ? "
-            "and table_name <> 'versions' order by table_name, ordinal_position",
+            "and table_name not in ('versions', 'writers') order by table_name, ordinal_position",
             self._schema,
         )
         for table, column in rows:
@@ -300,27 +396,42 @@ class PostgresStore:
         return dict(found)
 
     async def fill(self, pages: AsyncIterable[Page]) -> None:
-        connection = await self._connect()
+        filling = "the first rows"
         try:
-            async with connection.transaction():
-                await connection.execute("delete from counters where name <> 'cursor'")
+            connection = await self._connect()
+            try:
+                # The lock of every commit: the writes of a desk that starts meanwhile come afterwards.
+                await connection.execute(self._begin)
+                await connection.execute(f"set application_name = '{NAME} fill'")  # it may take longer than a commit
+                await connection.execute("delete from counters")
                 async for table, columns, rows in pages:
+                    filling = table
                     await connection.copy_records_to_table(
                         table, schema_name=self._schema, columns=columns, records=rows
                     )
-                await connection.execute(
-                    "update counters set value = (select coalesce(max(cursor), 0) from events) where name = 'cursor'"
-                )
-                await connection.execute(
-                    "select setval(pg_get_serial_sequence('asks', 'seq'), (select coalesce(max(seq), 0) + 1 from asks),"
-                    " false)"
-                )
-        finally:
-            await _hang_up(connection)
+                filling = "the counters"
+                await connection.execute(_COUNT_ON)
+                await connection.execute("commit")
+            finally:
+                await _hang_up(connection)  # what was not committed is rolled back
+        except _UNUSABLE as failure:
+            raise StoreFailed(
+                f"the database at {self._shown} did not take all of it: {filling}: {_said(failure)}; nothing was kept, "
+                "so mend that and try again"
+            ) from None
+        self._told = await self.cursor()
 
     @property
     def trouble(self) -> str | None:
         return next(iter(self._troubles.values()), None)
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        return self._troubles
+
+    @property
+    def about(self) -> tuple[str, str]:
+        return "postgres", self._version
 
     @property
     def commits(self) -> Mapping[int, int]:
@@ -330,8 +441,14 @@ class PostgresStore:
         if self._closed:
             return
         self._closed = True
-        await self._is_idle.wait()
-        await self._let_go()
+        try:
+            while not self._is_idle.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_idle.wait(), self._patience.close)
+                if "writing" in self._troubles:
+                    break
+        finally:
+            await self._let_go()
 
     async def _let_go(self) -> None:
         self._closed = True
@@ -349,6 +466,8 @@ class PostgresStore:
         if self._closed:
             raise StoreFailed("the store is closed; the desk is shutting down")
         done: asyncio.Future[list[Any]] = self._loop.create_future()
+        if len(self._waiting) >= MOST_WAITING and (trouble := self._troubles.get("writing")):
+            raise StoreFailed(f"{trouble}; too many wait for it already. Nothing of this was kept; try again later")
         self._waiting.append(_Operation(steps, done, self._loop.time(), topic))
         self._is_idle.clear()
         self._has_work.set()
@@ -356,26 +475,53 @@ class PostgresStore:
         return await done
 
     async def _write_in_turn(self) -> None:
-        while True:
-            await self._has_work.wait()
-            self._has_work.clear()
-            while self._waiting:
-                batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
-                try:
-                    await self._commit(batch)
-                except Exception as broken:  # ours to fix; the callers must not wait for ever
-                    log.exception("a commit failed in a way that nobody thought of")
-                    _settle(batch, failure=_failed(broken))
-            self._is_idle.set()
+        batch: list[_Operation] = []
+        try:
+            while True:
+                await self._work()
+                while self._waiting:
+                    batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+                    try:
+                        await self._commit(batch)
+                    except Exception as broken:  # ours to fix; the callers must not wait for ever
+                        log.exception("a commit failed in a way that nobody thought of")
+                        self._drop_writer()
+                        _settle(batch, failure=_failed(broken))
+                self._is_idle.set()
+        finally:
+            _settle(batch, failure=StoreFailed("the desk shut down before the database answered; look what was kept"))
+            _settle(self._waiting, failure=StoreFailed("the desk shut down; nothing of this was kept"))
+
+    async def _work(self) -> None:
+        """Wait for something to write. After trouble, see from time to time whether it is over."""
+        while not self._has_work.is_set():
+            try:
+                async with asyncio.timeout(self._patience.poll if "writing" in self._troubles else None):
+                    await self._has_work.wait()
+            except TimeoutError:
+                await self._try_to_write()
+        self._has_work.clear()
+
+    async def _try_to_write(self) -> None:
+        try:
+            connection = await self._write_connection()
+            await connection.execute(self._begin_next())
+            await connection.execute("commit")
+        except Exception as failure:
+            self._troubles["writing"] = self._away(failure)
+            self._drop_writer()
+        else:
+            self._troubles.pop("writing", None)
 
     async def _commit(self, batch: list[_Operation]) -> None:
         """Write a batch, however often the connection is lost meanwhile, or tell its callers why not."""
         unsure: _Written | None = None
         pause = FIRST_PAUSE
         while batch := self._still_patient(batch, unsure=unsure is not None):
+            connection = None
             try:
                 connection = await self._write_connection()
-                if unsure is None or not await _took_place(connection, unsure.transaction):
+                if unsure is None or not await self._took_place(connection, unsure):
                     unsure = None
                     written = await self._put(connection, batch)
                     unsure = written
@@ -383,9 +529,11 @@ class PostgresStore:
                 else:
                     written = unsure
             except Exception as failure:
-                if _passes(failure):
-                    self._troubles["writing"] = f"the database at {self._shown} is away: {_said(failure)}"
-                    await self._drop_writer()
+                if connection is None or connection.is_closed() or _passes(failure):
+                    self._troubles["writing"] = self._away(failure)
+                    self._drop_writer()
+                    if isinstance(failure, asyncpg.LockNotAvailableError):
+                        await self._end_stuck()
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, LONGEST_PAUSE)
                     continue
@@ -395,8 +543,12 @@ class PostgresStore:
                     middle = len(batch) // 2
                     await self._commit(batch[:middle])
                     await self._commit(batch[middle:])
+                elif _hits_all(failure):
+                    failed = _failed(failure)
+                    self._troubles["writing"] = str(failed)
+                    _settle(batch, failure=failed)
                 else:
-                    _settle(batch, failure=_failed(failure) if _hits_all(failure) else failure)
+                    _settle(batch, failure=failure)
                 return
             self._troubles.pop("writing", None)
             self._commit_sizes[len(batch)] += 1
@@ -412,7 +564,7 @@ class PostgresStore:
 
     def _still_patient(self, batch: list[_Operation], *, unsure: bool) -> list[_Operation]:
         """Those of a batch whose callers have not waited too long. The others hear that it failed."""
-        oldest = self._loop.time() - PATIENCE
+        oldest = self._loop.time() - self._patience.write
         late = [operation for operation in batch if operation.since < oldest]
         if late:
             happened = (
@@ -423,49 +575,79 @@ class PostgresStore:
             _settle(
                 late,
                 failure=StoreFailed(
-                    f"{self.trouble or 'the database is away'}; {happened}. What was acknowledged before is safe; "
-                    "try again"
+                    f"{self._troubles.get('writing', 'the database is away')}; {happened}. What was acknowledged "
+                    "before is safe; try again"
                 ),
             )
         return [operation for operation in batch if operation.since >= oldest]
 
     async def _put(self, connection: Connection, batch: list[_Operation]) -> _Written:
         """Everything of a batch into an open transaction, all but the commit."""
-        await connection.execute(self._begin)
+        await connection.execute(self._begin_next())
+        number = self._number
         steps = [step for operation in batch for step in operation.steps]
         results: list[Any] = [None] * len(steps)
         told: list[StoredEvent] = []
         for turn in _in_turns(steps):
             await _open_all(connection, [at for at in turn if isinstance(steps[at], _Open)], steps, results, told)
             await _alter_all(connection, [at for at in turn if isinstance(steps[at], _Alter)], steps, results, told)
-            for at in turn:
-                step = steps[at]
-                if isinstance(step, _Free):
-                    results[at] = await step.run(connection)
         for topic in {operation.topic for operation in batch} - {None}:
             await connection.execute("select pg_notify($1, $2)", self._channel, f"topic {topic}")
         if told:
             columns = zip(*(event_row(event)[1:] for event in told), strict=True)
             row = await connection.fetchrow(_TELL, len(told), self._channel, *columns)
-            before, transaction = row[0], row[1]
+            before = row[0]
             events = [event._replace(cursor=before + number) for number, event in enumerate(told, 1)]
         else:
             before, events = 0, []
-            transaction = await connection.fetchval("select pg_current_xact_id()::text")
-        return _Written(batch, results, before, events, transaction)
+        for at, step in enumerate(steps):
+            if isinstance(step, _Free):  # last: pruning must see the events of its own commit
+                results[at] = await step.run(connection)
+        return _Written(batch, results, before, events, number)
+
+    def _begin_next(self) -> str:
+        self._number += 1
+        return f"{self._begin}; {_MARK.format(name=self._name, number=self._number)}"
+
+    async def _took_place(self, connection: Connection, written: _Written) -> bool:
+        """Whether something was committed, whose end we did not hear. Its number tells: transaction ids do not, since
+        after a crash PostgreSQL gives those of lost transactions to others."""
+        await connection.execute(self._begin)  # whoever has the lock knows that it has ended
+        number = await connection.fetchval("select number from writers where name = $1", self._name)
+        await connection.execute("rollback")
+        return bool(number == written.number)
 
     async def _write_connection(self) -> Connection:
         if self._writer is None or self._writer.is_closed():
             self._writer = await self._connect()
             self._writer_pid = await self._writer.fetchval("select pg_backend_pid()")
-            # What our last connection committed without our knowing was notified in its name, not ours.
+            await self._notice_what_is_lost(self._writer)
+            # What our last connection committed without our knowing was notified in its name, and taken for known.
             self._is_behind.set()
+            self._tell_topic(None)
         return self._writer
 
-    async def _drop_writer(self) -> None:
+    async def _notice_what_is_lost(self, connection: Connection) -> None:
+        """After a new connection: a standby that was behind, or a backup, gives out cursors that we have told once."""
+        told = self._told
+        cursor = await connection.fetchval("select value from counters where name = 'cursor'")
+        if cursor < told:
+            log.error(
+                "the database at %s has lost the events %d to %d; going on with it", self._shown, cursor + 1, told
+            )
+            self._told = cursor
+
+    def _drop_writer(self) -> None:
         if self._writer is not None:
             self._writer.terminate()
             self._writer = None
+        self._writer_pid = 0
+
+    async def _end_stuck(self) -> None:
+        try:
+            await self._fetch(_END_STUCK, self._patience.stuck)
+        except Exception as failure:  # not allowed to, or away: then it takes as long as it takes
+            log.warning("a commit of another desk takes long and could not be ended: %s", failure)
 
     async def _roll_back(self) -> None:
         try:
@@ -473,7 +655,7 @@ class PostgresStore:
                 await self._writer.execute("rollback")
         except Exception as failure:  # it rolls back by itself when it is closed
             log.debug("rolling back: %s", failure)
-            await self._drop_writer()
+            self._drop_writer()
 
     # Telling ----------------------------------------------------------------------------------------------
 
@@ -531,15 +713,16 @@ class PostgresStore:
         """None means that any of them may have been missed."""
         for topic, hearer in tuple(self._hearers):
             if wanted in (None, topic):
-                hearer()
+                try:
+                    hearer()
+                except Exception:  # as with listeners: it is nobody else's trouble
+                    log.exception("somebody who hears %s failed", topic)
 
     def _notified(self, connection: Connection, pid: int, channel: str, payload: str) -> None:
         word, _, rest = payload.partition(" ")
         if word == "topic":
             if pid != self._writer_pid:
                 self._tell_topic(rest)
-        elif word == "hello":
-            self._greeted.set()
         elif pid != self._writer_pid and payload.isdigit() and int(payload) > self._told:
             self._is_behind.set()
 
@@ -550,19 +733,21 @@ class PostgresStore:
             try:
                 if connection is None:
                     connection = await self._listening_connection()
+                    await self._notice_what_is_lost(connection)
                     self._is_behind.set()
                     self._tell_topic(None)
                 self._troubles.pop("listening", None)
                 pause = FIRST_PAUSE
+                lost = asyncio.Event()
+                connection.add_termination_listener(lambda _, lost=lost: lost.set())
                 while True:
-                    await asyncio.sleep(POLL)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(lost.wait(), 0 if connection.is_closed() else self._patience.poll)
                     if await connection.fetchval("select value from counters where name = 'cursor'") > self._told:
                         self._is_behind.set()
             except Exception as failure:
-                self._troubles["listening"] = (
-                    f"what other desks do is not heard: the database at {self._shown} is away: {_said(failure)}"
-                )
-                if not _passes(failure):
+                self._troubles["listening"] = f"what other desks do is not heard: {self._away(failure)}"
+                if connection is not None and not connection.is_closed() and not _passes(failure):
                     log.exception("listening failed in a way that nobody thought of")
             finally:
                 if connection is not None:
@@ -573,22 +758,30 @@ class PostgresStore:
 
     async def _listening_connection(self) -> Connection:
         connection = await self._connect()
-        await connection.add_listener(self._channel, self._notified)
+        try:
+            await connection.add_listener(self._channel, self._notified)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
     # Reading and connecting -------------------------------------------------------------------------------
 
     async def _fetch(self, sql: str, *values: Any) -> list[Any]:
-        give_up, pause = self._loop.time() + READ_PATIENCE, FIRST_PAUSE
+        if any(isinstance(value, str) and "\0" in value for value in values):
+            return []  # PostgreSQL keeps no such text, so nothing is equal to it
+        give_up, pause = self._loop.time() + self._patience.read, FIRST_PAUSE
         while True:
+            connection = None
             try:
-                rows: list[Any] = await self._readers.fetch(_numbered(sql), *values)
+                async with self._readers.acquire(timeout=self._patience.read) as connection:
+                    rows: list[Any] = await connection.fetch(_numbered(sql), *values)
             except Exception as failure:
                 if self._closed:
                     raise StoreFailed("the store is closed; the desk is shutting down") from None
-                if not _passes(failure):
+                if connection is not None and not _is_lost(connection) and not _passes(failure):
                     raise
-                self._troubles["reading"] = f"the database at {self._shown} is away: {_said(failure)}"
+                self._troubles["reading"] = self._away(failure)
                 if self._loop.time() > give_up:
                     raise StoreFailed(f"{self._troubles['reading']}; try again") from None
                 await asyncio.sleep(pause)
@@ -597,8 +790,12 @@ class PostgresStore:
                 self._troubles.pop("reading", None)
                 return rows
 
+    def _away(self, failure: Exception) -> str:
+        return f"the database at {self._shown} is away: {_said(failure)}"
+
     async def _connect(self) -> Connection:
-        connection = await asyncpg.connect(self._dsn, timeout=ANSWER, command_timeout=ANSWER)
+        answer = self._patience.answer
+        connection = await asyncpg.connect(self._dsn, timeout=answer, command_timeout=answer)
         try:
             await connection.execute(self._session)
         except BaseException:
@@ -610,11 +807,10 @@ class PostgresStore:
         try:
             self._writer = await self._first_connection()
             version = self._writer.get_server_version()
-            if version.major < OLDEST_VERSION:
-                raise StoreError(
-                    f"the database at {self._shown} is PostgreSQL {version.major}; handraise needs {OLDEST_VERSION} "
-                    "or newer"
-                )
+            self._version = f"{version.major}.{version.micro}"
+            encoding = await self._writer.fetchval("select current_setting('server_encoding')")
+            _refuse_unfit(f"the database at {self._shown}", version=version.major, encoding=encoding)
+            await self._prove_that_notifications_come(self._writer)
             await self._migrate(self._writer)
             table = await self._writer.fetchval("select 'events'::regclass::oid::int")
             self._begin = f"begin; select pg_advisory_xact_lock({LOCK}, {table})"
@@ -624,16 +820,15 @@ class PostgresStore:
                 self._dsn,
                 min_size=1,
                 max_size=READERS,
-                timeout=ANSWER,
-                command_timeout=ANSWER,
+                timeout=self._patience.answer,
+                command_timeout=self._patience.answer,
                 init=self._set_up_reader,
                 reset=_leave_as_it_is,
             )
             listener = await self._listening_connection()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as problem:
+        except _UNUSABLE as problem:
             raise self._explained(problem) from None
         self._tasks.append(asyncio.create_task(self._listen(listener)))
-        await self._prove_that_notifications_come()
         self._told = await self.cursor()
         self._tasks.append(asyncio.create_task(self._write_in_turn()))
         self._tasks.append(asyncio.create_task(self._follow()))
@@ -643,7 +838,7 @@ class PostgresStore:
 
     async def _first_connection(self) -> Connection:
         """A database that is started beside us gets a moment to come up."""
-        give_up, pause = self._loop.time() + START, FIRST_PAUSE
+        give_up, pause = self._loop.time() + self._patience.start, FIRST_PAUSE
         while True:
             try:
                 return await self._connect()
@@ -653,25 +848,34 @@ class PostgresStore:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    async def _prove_that_notifications_come(self) -> None:
+    async def _prove_that_notifications_come(self, connection: Connection) -> None:
         """A proxy that pools transactions takes LISTEN and never tells anything: better said now than missed later."""
-        await self._writer.execute("select pg_notify($1, 'hello')", self._channel)
+        greeted = asyncio.Event()
+        channel = f"handraise_{self._name}"
+        listener = await self._connect()
         try:
-            await asyncio.wait_for(self._greeted.wait(), HELLO)
-        except TimeoutError:
-            raise StoreError(_pooled(self._shown)) from None
+            await listener.add_listener(channel, lambda *_: greeted.set())
+            await connection.execute("select pg_notify($1, 'hello')", channel)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(greeted.wait(), self._patience.hello)
+        finally:
+            listener.terminate()
+        if not greeted.is_set():
+            raise StoreError(_pooled(self._shown))
 
     async def _migrate(self, connection: Connection) -> None:
         """Apply the numbered files that this database has not seen; of several desks that start, one does."""
         async with connection.transaction():
-            await connection.execute("select pg_advisory_xact_lock($1, $2)", LOCK, MIGRATING)
+            await connection.execute("set local lock_timeout = 0")
+            await connection.execute("select pg_advisory_xact_lock($1, $2)", LOCK, MIGRATING, timeout=MIGRATION)
             if not await connection.fetchval("select to_regnamespace($1)", _quoted(self._schema)):
                 await connection.execute(f"create schema {_quoted(self._schema)}")
             await connection.execute("create table if not exists versions (version integer primary key)")
             version = await connection.fetchval("select coalesce(max(version), 0) from versions")
             for number, statements in migrations("postgres", version=version):
-                await connection.execute(statements)
+                await connection.execute(statements, timeout=MIGRATION)
                 await connection.execute("insert into versions values ($1)", number)
+            await connection.execute("delete from writers where at < now() - interval '1 day'")
 
     def _explained(self, problem: Exception) -> StoreError:
         where = f"the database at {self._shown}"
@@ -680,19 +884,35 @@ class PostgresStore:
                 return StoreError(_pooled(self._shown))
             case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
                 return StoreError(
-                    f"{where} does not let us in ({problem}); put the password into HANDRAISE_DATABASE or PGPASSWORD"
+                    f"{where} does not let us in ({_said(problem)}); look at the user and the password, in "
+                    "HANDRAISE_DATABASE or PGPASSWORD, and at pg_hba.conf of the server"
                 )
             case asyncpg.InvalidCatalogNameError():
-                return StoreError(f"{problem}; create it with `createdb`, or name another one in HANDRAISE_DATABASE")
+                return StoreError(
+                    f"{_said(problem)}; create it with `createdb`, or name another one in HANDRAISE_DATABASE"
+                )
             case asyncpg.InsufficientPrivilegeError():
                 return StoreError(
-                    f"{where}: {problem}; let its owner run `create schema {_quoted(self._schema)} authorization USER`"
+                    f"{where}: {_said(problem)}; let its owner run `create schema {_quoted(self._schema)} "
+                    "authorization USER`"
+                )
+            case asyncpg.InvalidSchemaNameError():
+                return StoreError(
+                    f"the schema {self._schema} of {where} belongs to another user; connect as that one, or name "
+                    "another schema with ?schema=NAME"
+                )
+            case ssl.SSLError():
+                return StoreError(
+                    f"the TLS of {where} is not as HANDRAISE_DATABASE wants it ({_said(problem)}); look at sslmode "
+                    "and sslrootcert there"
                 )
             case OSError():
                 return StoreError(
                     f"no PostgreSQL answers at {self._shown} ({_said(problem)}); is it running, and is "
                     "HANDRAISE_DATABASE right?"
                 )
+            case ValueError() if not isinstance(problem, asyncpg.InterfaceError):  # its text holds parts of the address
+                return StoreError(_unreadable(self._shown))
             case _:
                 return StoreError(f"{where} cannot be used: {_said(problem)}")
 
@@ -755,7 +975,7 @@ async def _alter_all(
     shapes: defaultdict[tuple[Any, ...], list[tuple[int, _Alter]]] = defaultdict(list)
     for at in turn:
         step = steps[at]
-        if isinstance(step, _Alter):
+        if isinstance(step, _Alter) and "\0" not in step.id:
             change = step.change
             shapes[tuple(change.set), change.states, change.due is not None, change.undelivered].append((at, step))
     lost: dict[str, int] = {}
@@ -800,31 +1020,29 @@ def _numbered(sql: str) -> str:
     return parts[0] + "".join(f"${number}{part}" for number, part in enumerate(parts[1:], 1))
 
 
-async def _took_place(connection: Connection, transaction: str) -> bool:
-    """Whether a transaction was committed, whose end we did not hear."""
-    while True:
-        status = await connection.fetchval("select pg_xact_status($1::text::xid8)", transaction)
-        if status != "in progress":
-            return bool(status == "committed")
-        await asyncio.sleep(FIRST_PAUSE)
-
-
 def _passes(failure: Exception) -> bool:
     """Whether it lies in the connection or the moment, so that the same may succeed on a new one."""
-    if isinstance(failure, asyncpg.DataError | asyncpg.exceptions.DataError):
-        return False
+    if isinstance(failure, asyncpg.InvalidCachedStatementError):  # a plan made before a migration
+        return True
     if isinstance(failure, asyncpg.PostgresError):
         code = str(failure.sqlstate or "")
         # connection lost · rolled back for another's sake · shut down or starting · lock not had · too many
-        # connections · now a standby · a plan made before a migration
-        return code[:2] in ("08", "40", "57") or code in ("55P03", "53300", "25006", "25P03", "0A000")
-    return isinstance(failure, OSError | TimeoutError | asyncpg.InterfaceError | asyncpg.InternalClientError)
+        # connections · now a standby · a commit that took too long
+        return code[:2] in ("08", "40", "57") or code in ("55P03", "53300", "25006", "25P03", "25P04")
+    return isinstance(failure, OSError | asyncpg.InternalClientError)
+
+
+def _is_lost(connection: Connection) -> bool:
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:  # the pool has taken it back by itself
+        return True
 
 
 def _hits_all(failure: Exception) -> bool:
-    """Full, broken or out of something, unlike a statement that is wrong in itself."""
+    """Full or broken, unlike a statement that is wrong in itself."""
     code = str(getattr(failure, "sqlstate", None) or "")
-    return code[:2] in ("53", "54", "58", "XX")
+    return code[:2] in ("53", "58")
 
 
 def _settle(batch: Iterable[_Operation], *, failure: Exception) -> None:
@@ -840,6 +1058,16 @@ def _failed(failure: BaseException) -> StoreFailed:
     )
 
 
+def _refuse_unfit(where: str, *, version: int, encoding: str) -> None:
+    if version < OLDEST_VERSION:
+        raise StoreError(f"{where} is PostgreSQL {version}; handraise needs {OLDEST_VERSION} or newer")
+    if encoding != "UTF8":
+        raise StoreError(
+            f"{where} keeps text as {encoding}, which has not every character; make one with `createdb "
+            "--encoding=UTF8 --template=template0`"
+        )
+
+
 def _pooled(shown: str) -> str:
     return (
         f"{shown} is a proxy that pools transactions (such as PgBouncer with pool_mode=transaction), and what one desk "
@@ -848,8 +1076,17 @@ def _pooled(shown: str) -> str:
     )
 
 
+def _unreadable(shown: str) -> str:
+    return (
+        f"{shown} cannot be read as an address: is its port a number? In a password, write the characters @ : / # ? % "
+        "as %40 %3A %2F %23 %3F %25, or leave it out and set PGPASSWORD"
+    )
+
+
 def _said(failure: BaseException) -> str:
-    return str(failure) or type(failure).__name__
+    if isinstance(failure, TimeoutError):
+        return "it did not answer in time"
+    return str(failure).partition("\n")[0] or type(failure).__name__  # what follows may show rows
 
 
 def _leave(those: list[T], one: T) -> None:
@@ -873,14 +1110,16 @@ def _quoted(name: str) -> str:
 
 def _split(address: str) -> tuple[str, str]:
     """The address as the driver takes it, and the schema."""
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        raise StoreError(_unreadable(without_password(address))) from None
     options = parse_qsl(parts.query, keep_blank_values=True)
     schema = dict(options).get("schema", SCHEMA)
     if not schema:
         raise SettingsError("HANDRAISE_DATABASE: schema= is empty; leave it out, or name one")
+    hosts = f"{parts.netloc.rpartition('@')[2]}{dict(options).get('host', '')}"
+    if "," in hosts and "target_session_attrs" not in dict(options):  # of several, one that takes writes
+        options.append(("target_session_attrs", "read-write"))
     rest = urlencode([(key, value) for key, value in options if key != "schema"], quote_via=quote)
     return urlunsplit(parts._replace(query=rest)), schema
-
-
-def _without_password(dsn: str) -> str:
-    return re.sub(r"(?<=://)([^/@]*):[^/@]*@", r"\1@", re.sub(r"password=[^&]*&?", "", dsn)).rstrip("?&")

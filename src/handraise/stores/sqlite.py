@@ -13,23 +13,24 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, NamedTuple, TypeVar
 
-from handraise.errors import StoreFailed, StoreInUse
-from handraise.stores import Change, Changed, NewAsk, Opened, Page, Query, Row, Tail
+from handraise.errors import StoreError, StoreFailed, StoreInUse
+from handraise.stores import Change, Changed, NewAsk, OpenAsks, Opened, Page, Query, Row, Seen, Tail
 from handraise.tables import (
     COLUMNS,
     DEADLINES,
     EVENT_COLUMNS,
     FIND_ID,
     NEWEST,
+    OPEN_ASKS,
     event_of,
     event_row,
     find,
@@ -46,7 +47,7 @@ T = TypeVar("T")
 
 MEMORY = ":memory:"
 
-_NEW = tuple(name for name in NewAsk._fields if name != "events")
+_NEW = ("seq", *(name for name in NewAsk._fields if name != "events"))
 _OPEN = f"""
 insert into asks ({", ".join(_NEW)}) values ({", ".join("?" * len(_NEW))})
 on conflict (id) do update set
@@ -57,8 +58,16 @@ where state = 'withdrawn' and content = excluded.content
 returning {COLUMNS}"""  # noqa: S608 - names of our own columns
 _CLAIM = "update asks set worker = ? where id = ? and state = 'asked'"
 _TELL = f"insert into events ({', '.join(EVENT_COLUMNS)}) values ({', '.join('?' * len(EVENT_COLUMNS))})"  # noqa: S608
+# Here the newest event is never pruned, but what was copied from elsewhere may have none left.
+_CURSOR = """
+select max(coalesce((select max(cursor) from events), 0), (select value from counters where name = 'pruned'))"""
+_SEQ = """
+select coalesce(max(value), 0) from (
+    select max(seq) as value from asks union all select value from counters where name = 'asks'
+)"""
+_COUNT = "insert into counters values (?, ?) on conflict (name) do update set value = excluded.value"
 _FORGET = """
-delete from asks where seq = ? and state <> 'asked' and seq < (select max(seq) from asks)
+delete from asks where seq = ? and state <> 'asked'
 and not exists (select 1 from events where events.ask = asks.seq)"""
 
 
@@ -86,8 +95,9 @@ class SqliteStore:
         self._lists = ThreadPoolExecutor(1, thread_name_prefix="handraise-list")
         self._waiting: list[_Operation] = []
         self._cursor = 0  # of the last committed event
+        self._seq = 0  # of the ask that was opened last
         self._busy = False
-        self._idle: asyncio.Future[None] | None = None
+        self._idle: list[asyncio.Future[None]] = []  # those who wait until nothing is written
         self._closed = False
         self._tails: list[Tail] = []
         self._hearers: list[tuple[str, Callable[[], None]]] = []
@@ -105,17 +115,32 @@ class SqliteStore:
             store = cls(path, lock=lock)
             undo.callback(store._let_go)
             store._migrate()
-            store._cursor = await store.cursor()
+            await store._read_counters()
             undo.pop_all()
         return store
+
+    @classmethod
+    def look(cls, path: Path) -> Seen:
+        """What is there, also while a desk holds it. Raises StoreTooNew, and StoreError where it cannot be read."""
+        if not path.exists():
+            return Seen(str(path), str(path.resolve()), None)
+        about = path.stat()
+        try:
+            with closing(_connect(str(path), read_only=True)) as connection:
+                version: int = connection.execute("pragma user_version").fetchone()[0]
+        except sqlite3.Error as broken:
+            raise StoreError(f"{path} cannot be read: {broken}; restore it from a backup, or move it away") from None
+        is_old = any(migrations("sqlite", version=version))
+        return Seen(str(path), f"{about.st_dev}:{about.st_ino}", version or None, is_old)
 
     # Asks -------------------------------------------------------------------------------------------------
 
     async def open(self, new: NewAsk) -> Opened:
         def run(connection: sqlite3.Connection, told: _Events) -> Opened:
-            row = connection.execute(_OPEN, new[:-1]).fetchone()
+            row = connection.execute(_OPEN, (told.seq + 1, *new[:-1])).fetchone()
             if row is not None:
                 stored = Stored._make(row)
+                told.seq = max(told.seq, stored.seq)  # one that opens again has its number already
                 if len(new.events) > 1:  # decided at once: asked first, then what policy said
                     before = stored._replace(state="asked", answer=None)
                     told.tell(new.events[0], at=new.asked_at, stored=before)
@@ -143,9 +168,9 @@ class SqliteStore:
         row = self._reader.execute(FIND_ID, (id,)).fetchone()
         return None if row is None else Stored._make(row)
 
-    async def newest(self, base: str) -> Stored | None:
-        row = self._reader.execute(NEWEST, (base,)).fetchone()
-        return None if row is None else Stored._make(row)
+    async def newest(self, bases: Sequence[str]) -> dict[str, Stored]:
+        rows = ((base, self._reader.execute(NEWEST, (base,)).fetchone()) for base in bases)
+        return {base: Stored._make(row) for base, row in rows if row is not None}
 
     async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
         sql, values = find(query.items(), after=after, limit=limit)
@@ -158,28 +183,36 @@ class SqliteStore:
         return [event_of(row) for row in await self._list(sql, values)]
 
     async def cursor(self) -> int:
-        row = self._reader.execute("select max(cursor) from events").fetchone()
-        return row[0] or 0
+        row = self._reader.execute(_CURSOR).fetchone()
+        return int(row[0])
+
+    async def open_asks(self) -> OpenAsks:
+        [row] = await self._list(OPEN_ASKS, ())
+        return OpenAsks._make(row)
 
     async def deadlines(self) -> list[tuple[int, str]]:
         return [(row[0], row[1]) for row in await self._list(DEADLINES, ())]
 
     async def prune(self, *, before: int, limit: int) -> int:
         def run(connection: sqlite3.Connection, told: _Events) -> int:
-            # The newest event and the newest ask stay: the next ones are numbered after them.
-            oldest = connection.execute(
-                "select cursor, ask, at from events where cursor < ? order by cursor limit ?", (told.cursor, limit)
-            )
+            oldest = connection.execute("select cursor, ask, at from events order by cursor limit ?", (limit,))
             gone = list(takewhile(lambda event: event[2] < before, oldest))
             if not gone:
                 return 0
             through = gone[-1][0]
             connection.execute("delete from events where cursor <= ?", (through,))
-            connection.executemany(_FORGET, [(ask,) for ask in {ask for _, ask, _ in gone}])
-            connection.execute("update counters set value = ? where name = 'pruned'", (through,))
+            # Events of this commit are not in the table yet: what was settled in it would seem to have none.
+            fresh = {event.ask.seq for event in told}
+            connection.executemany(_FORGET, [(ask,) for ask in {ask for _, ask, _ in gone} - fresh])
+            # The next ones are numbered after those that went, also where the newest went.
+            connection.executemany(_COUNT, [("pruned", through), ("asks", told.seq)])
             return len(gone)
 
         return await self._write(run)
+
+    async def _read_counters(self) -> None:
+        self._cursor = await self.cursor()
+        self._seq = int(self._reader.execute(_SEQ).fetchone()[0])
 
     async def pruned(self) -> int:
         row = self._reader.execute("select value from counters where name = 'pruned'").fetchone()
@@ -205,26 +238,43 @@ class SqliteStore:
         return partial(_leave, self._hearers, (topic, listener))
 
     async def tables(self) -> dict[str, list[str]]:
-        names = self._reader.execute("select name from sqlite_master where type = 'table' order by name").fetchall()
+        names = self._reader.execute(  # those of SQLite itself come with ANALYZE
+            "select name from sqlite_master where type = 'table' and name not glob 'sqlite_*' order by name"
+        ).fetchall()
         return {
             name: [column[1] for column in self._reader.execute(f'pragma table_info("{name}")')] for (name,) in names
         }
 
     async def fill(self, pages: AsyncIterable[Page]) -> None:
-        self._writer.execute("begin immediate")
+        while self._busy:
+            await self._until_idle()
+        self._busy = True  # what is written meanwhile comes afterwards
         try:
-            async for table, columns, rows in pages:
+            self._writer.execute("begin immediate")
+            async for table, columns, rows in pages:  # which may fail on its own account
                 sql = f"insert or replace into {table} ({', '.join(columns)}) values ({', '.join('?' * len(columns))})"  # noqa: S608
-                self._writer.executemany(sql, rows)
-            self._writer.execute("commit")
+                with _failing_as_ours():
+                    self._writer.executemany(sql, rows)
+            with _failing_as_ours():
+                self._writer.execute("commit")
+            await self._read_counters()
         except BaseException:
             self._roll_back()
             raise
-        self._cursor = await self.cursor()
+        finally:
+            self._next()
 
     @property
     def trouble(self) -> str | None:
         return self._trouble
+
+    @property
+    def troubles(self) -> Mapping[str, str]:
+        return {} if self._trouble is None else {"writing": self._trouble}
+
+    @property
+    def about(self) -> tuple[str, str]:
+        return "sqlite", sqlite3.sqlite_version
 
     @property
     def commits(self) -> Mapping[int, int]:
@@ -235,8 +285,7 @@ class SqliteStore:
             return
         self._closed = True
         while self._busy:
-            self._idle = self._loop.create_future()
-            await self._idle
+            await self._until_idle()
         self._let_go()
 
     def _let_go(self) -> None:
@@ -264,10 +313,10 @@ class SqliteStore:
     def _begin(self) -> None:
         batch, self._waiting = self._waiting, []
         results: list[Any] = []
-        told = _Events(self._cursor)
+        told = _Events(self._cursor, seq=self._seq)
         while batch:
             try:
-                results, told = [], _Events(self._cursor)
+                results, told = [], _Events(self._cursor, seq=self._seq)
                 self._writer.execute("begin")
                 for operation in batch:
                     results.append(operation.run(self._writer, told))
@@ -313,14 +362,14 @@ class SqliteStore:
         batch: list[_Operation],
         *,
         results: list[Any] | None = None,
-        told: list[StoredEvent] | None = None,
+        told: _Events | None = None,
         failure: Exception | None = None,
     ) -> None:
         self._trouble = None if failure is None else str(failure)
         if failure is None:
             self._commit_sizes[len(batch)] += 1
         if told:
-            self._cursor = told[-1].cursor
+            self._cursor, self._seq = told.cursor, told.seq
             for listener in tuple(self._tails):
                 try:
                     listener(told)
@@ -328,22 +377,34 @@ class SqliteStore:
                     log.exception("a listener failed on events %d to %d", told[0].cursor, told[-1].cursor)
         for index, operation in enumerate(batch):
             if operation.topic is not None and failure is None:
-                for topic, hearer in tuple(self._hearers):
-                    if topic == operation.topic:
-                        hearer()
+                self._tell_topic(operation.topic)
             if failure is None and results is not None:
                 _settle(operation.done, result=results[index])
             else:
                 _settle(operation.done, failure=failure)
         self._next()
 
+    def _tell_topic(self, wanted: str) -> None:
+        for topic, hearer in tuple(self._hearers):
+            if topic == wanted:
+                try:
+                    hearer()
+                except Exception:  # as with listeners: it is nobody else's trouble
+                    log.exception("somebody who hears %s failed", topic)
+
     def _next(self) -> None:
         if self._waiting:
             self._loop.call_soon(self._begin)
             return
         self._busy = False
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        waiting, self._idle = self._idle, []
+        for idle in waiting:
+            _settle(idle)
+
+    async def _until_idle(self) -> None:
+        idle: asyncio.Future[None] = self._loop.create_future()
+        self._idle.append(idle)
+        await idle
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:
@@ -405,9 +466,10 @@ def _hold(path: Path) -> IO[str]:
 class _Events(list[StoredEvent]):
     """The events of one commit. There is one writer, so it numbers them itself and writes them together at the end."""
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, after: int, *, seq: int) -> None:
         super().__init__()
         self.cursor = after
+        self.seq = seq  # of the ask that was opened last; asks are numbered by hand as well
 
     def tell(self, type: str, *, at: int, stored: Stored, source: str | None = None) -> None:
         self.cursor += 1
@@ -461,6 +523,14 @@ def _settle(done: asyncio.Future[Any], *, result: Any = None, failure: BaseExcep
 def _is_of_the_disk(failure: Exception) -> bool:
     """Full, locked or broken, unlike a statement that is wrong in itself (SQLITE_ERROR)."""
     return isinstance(failure, sqlite3.OperationalError) and failure.sqlite_errorcode != sqlite3.SQLITE_ERROR
+
+
+@contextmanager
+def _failing_as_ours() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as failure:
+        raise _failed(failure) from None
 
 
 def _failed(failure: BaseException) -> StoreFailed:

@@ -46,12 +46,21 @@ class PostgresServer:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
 
+    @property
+    def programs(self) -> Path:
+        """The folder with psql, pg_dump and the others that fit this server."""
+        return self._programs
+
     def address(self, database: str = "postgres", *, schema: str | None = None, by_socket: bool = False) -> str:
         options = [f"schema={schema}"] if schema else []
         if by_socket:
             options = [f"host={quote(str(self.folder), safe='')}", f"port={self.port}", *options]
             return f"postgresql://{SUPERUSER}@/{database}?{'&'.join(options)}"
         return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/{database}" + (f"?{options[0]}" if options else "")
+
+    @property
+    def is_running(self) -> bool:
+        return (self._data / "postmaster.pid").exists()
 
     def create(self) -> None:
         self._run("initdb", "-U", SUPERUSER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
@@ -100,11 +109,12 @@ def postgres_server(*, durable: bool = False, root: Path | None = None) -> Itera
             os.chown(folder, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
         server = PostgresServer(folder, durable=durable)
         server.create()
-        server.start()
         try:
+            server.start()
             yield server
         finally:
-            server.stop(mode="immediate")
+            if server.is_running:  # also where a signal came in the middle of its start
+                server.stop(mode="immediate")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

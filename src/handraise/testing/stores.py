@@ -1,17 +1,19 @@
-"""What every store must hold. Each case gets a fresh store; the ones about restarts need `reopen`."""
+"""What every store must hold. Each case gets a fresh store; those about restarts need `reopen`, those about several
+desks on one database need `second`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from handraise.asks import Answer
 from handraise.errors import StoreFailed
-from handraise.stores import Change, NewAsk, Query, Store
-from handraise.testing.cases import Report, run_cases
+from handraise.stores import Change, NewAsk, Opened, Page, Query, Store
+from handraise.testing.cases import Case, Report, run_cases
 from handraise.testing.samples import an_ask
 from handraise.wire import StoredEvent, answer_text, content_text
 
@@ -24,33 +26,57 @@ WITHDRAWN = Change(
 TAKEN = Change(
     states=("answered", "rejected"), set={"delivered_at": NOW + 2}, event="delivered", at=NOW + 2, undelivered=True
 )
-NOT_DURABLE = {"what was acknowledged is there after a restart": "it keeps nothing (no `reopen` was given)"}
+Make: TypeAlias = Callable[[], Awaitable[Store]]
+From: TypeAlias = Callable[[Store], Awaitable[Store]]
 
 
 @dataclass(kw_only=True)
 class Subject:
     store: Store
-    reopen: Callable[[Store], Awaitable[Store]] | None
+    make: Make
+    reopen: From | None
+    second: From | None
+    opened: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    async def empty(self) -> Store:
+        """Another one with nothing in it."""
+        return await self._open(self.make())
+
+    async def beside(self) -> Store:
+        """Another desk's, on the same database."""
+        assert self.second is not None
+        return await self._open(self.second(self.store))
+
+    async def _open(self, opening: Awaitable[Store]) -> Store:
+        store = await opening
+        self.opened.push_async_callback(store.close)
+        return store
 
 
-async def check_store(
-    make: Callable[[], Awaitable[Store]], *, reopen: Callable[[Store], Awaitable[Store]] | None = None
-) -> Report:
+async def check_store(make: Make, *, reopen: From | None = None, second: From | None = None) -> Report:
     """Raises AssertionError with every case that failed.
 
-    `make` gives a store with nothing in it. `reopen` closes a store and opens what it left; without it the suite
-    reports that nothing was said about restarts.
+    `make` gives a store with nothing in it. `reopen` closes a store and opens what it left. `second` opens another
+    store on the database of one that stays open, as a second desk does. Where one of them is not given, the suite
+    reports what it said nothing about.
     """
 
     @asynccontextmanager
     async def fresh() -> AsyncIterator[Subject]:
-        subject = Subject(store=await make(), reopen=reopen)
+        subject = Subject(store=await make(), make=make, reopen=reopen, second=second)
         try:
-            yield subject
+            async with subject.opened:
+                yield subject
         finally:
             await subject.store.close()
 
-    return await run_cases("check_store", _CASES, fresh, cannot={} if reopen else NOT_DURABLE)
+    cannot = {} if reopen else _why(_DURABLE, "it keeps nothing (no `reopen` was given)")
+    cannot |= {} if second else _why(_SHARED, "desks cannot share it (no `second` was given)")
+    return await run_cases("check_store", (*_CASES, *_DURABLE, *_SHARED), fresh, cannot=cannot)
+
+
+def _why(cases: Iterable[Case[Subject]], reason: str) -> dict[str, str]:
+    return {case.__name__.replace("_", " "): reason for case in cases}
 
 
 # Opening ----------------------------------------------------------------------------------------------------
@@ -181,12 +207,12 @@ async def several_changes_each_have_their_own_condition(subject: Subject) -> Non
 
 
 async def the_newest_of_a_base_is_the_one_opened_last(subject: Subject) -> None:
-    assert await subject.store.newest("a") is None
+    assert await subject.store.newest(["a"]) == {}
     for number in (1, 2, 3):
         await subject.store.open(row(f"a#{number}", base="a"))
     await subject.store.open(row("b#9", base="b"))
-    newest = await subject.store.newest("a")
-    assert newest is not None and newest.id == "a#3", f"it is {newest}"
+    newest = await subject.store.newest(["a", "b", "c"])
+    assert {base: stored.id for base, stored in newest.items()} == {"a": "a#3", "b": "b#9"}, f"they are {newest}"
 
 
 async def asks_are_found_page_by_page_in_the_order_they_were_asked(subject: Subject) -> None:
@@ -247,12 +273,53 @@ async def history_has_what_a_query_wants(subject: Subject) -> None:
         assert told == [("asked", "a"), ("answered", "a")], f"{query}: {told}"
 
 
+async def history_has_what_was_told_since_and_the_types_that_are_wanted(subject: Subject) -> None:
+    for number in range(3):
+        await subject.store.open(row(f"ask {number}", asked_at=NOW + number))
+        await subject.store.change(f"ask {number}", closing(at=NOW + 10 + number))
+
+    async def told(after: int = 0, limit: int = 100, query: Query | None = None, **wanted: Any) -> list[int]:
+        events = await subject.store.history(query or Query(), after=after, limit=limit, **wanted)
+        return [event.at - NOW for event in events]
+
+    assert await told(since=NOW + 2) == [10, 11, 2, 12], "`since` is not the first time that is wanted"
+    assert await told(types=("answered",)) == [10, 11, 12], "other types came too"
+    assert await told(types=("asked", "answered"), since=NOW + 11) == [11, 12]
+    assert await told(types=("answered",), limit=2) == [10, 11], "`limit` counts what is not wanted"
+    after = (await history(subject.store))[1].cursor
+    assert await told(types=("answered",), after=after) == [11, 12], "`after` was forgotten"
+    assert await told(types=("withdrawn",)) == [] and await told(since=NOW + 99) == []
+    assert await told(types=("asked",), since=NOW + 1, query=Query(session="other")) == []
+
+
+async def the_source_of_a_change_is_kept_and_told_to_nobody(subject: Subject) -> None:
+    source = '{"via":"a secret address"}'
+    told: list[StoredEvent] = []
+    subject.store.tail(told.extend)
+    await subject.store.open(row("a"))
+    await subject.store.change("a", closing()._replace(source=source))
+    kept = await history(subject.store)
+    assert [event.source for event in kept] == [None, source], f"kept were {[event.source for event in kept]}"
+    assert not any("secret" in event.text(NOW) for event in (*kept, *told)), "the source is in the text of the event"
+
+
 async def deadlines_are_those_of_open_asks(subject: Subject) -> None:
     await subject.store.open(row("a", deadline=NOW + 10))
     await subject.store.open(row("b", deadline=NOW + 20))
     await subject.store.open(row("c"))
     await subject.store.change("a", closing())
     assert await subject.store.deadlines() == [(NOW + 20, "b")]
+
+
+async def what_waits_is_counted_with_the_age_of_the_oldest(subject: Subject) -> None:
+    assert await subject.store.open_asks() == (0, None), "something waits in an empty store"
+    for id in "abc":
+        await subject.store.open(row(id, asked_at=NOW + 7))
+    await subject.store.change("b", closing())
+    await subject.store.change("a", WITHDRAWN)
+    await subject.store.open(row("a", asked_at=NOW + 9))
+    found = await subject.store.open_asks()
+    assert found == (2, NOW + 7), f"of 2 that wait, the first was reopened later: {found}"
 
 
 # Telling ----------------------------------------------------------------------------------------------------
@@ -302,6 +369,101 @@ async def a_listener_that_breaks_hurts_nobody_else(subject: Subject) -> None:
     assert told == ["asked", "answered"], f"the other listener knew {told}"
 
 
+# Pruning ----------------------------------------------------------------------------------------------------
+
+
+async def pruning_takes_the_oldest_events_and_none_from_the_given_time_on(subject: Subject) -> None:
+    for number in range(5):
+        await subject.store.open(row(f"ask {number}", asked_at=NOW + number))
+    events = await history(subject.store)
+    assert await subject.store.pruned() == 0, "a fresh store has pruned something"
+    assert await subject.store.prune(before=NOW, limit=100) == 0, "what was told at that very time was pruned"
+    assert await subject.store.prune(before=NOW + 2, limit=100) == 2
+    assert await history(subject.store) == events[2:], "other events than the two oldest were pruned"
+    assert await subject.store.pruned() == events[1].cursor, "`pruned` is not the last one that went"
+    assert await subject.store.prune(before=NOW + 2, limit=100) == 0
+    assert await subject.store.pruned() == events[1].cursor, "pruning nothing changed `pruned`"
+
+
+async def pruning_takes_no_more_than_it_may_at_once(subject: Subject) -> None:
+    for number in range(5):
+        await subject.store.open(row(f"ask {number}", asked_at=NOW + number))
+    events = await history(subject.store)
+    gone = [await subject.store.prune(before=NOW + 4, limit=3) for _ in range(2)]
+    assert gone == [3, 1], f"of four, three at a time, {gone} went"
+    assert await history(subject.store) == events[4:]
+
+
+async def what_is_pruned_is_always_the_beginning(subject: Subject) -> None:
+    for number, at in enumerate((0, 9, 1, 10)):  # clocks of desks differ
+        await subject.store.open(row(f"ask {number}", asked_at=NOW + at))
+    events = await history(subject.store)
+    assert await subject.store.prune(before=NOW + 5, limit=100) == 1
+    assert await history(subject.store) == events[1:], "an event went while one before it stayed"
+
+
+async def settled_asks_go_with_their_last_event_and_open_ones_stay(subject: Subject) -> None:
+    await _ask_and_answer(subject.store, "gone")
+    open = (await subject.store.open(row("open", deadline=NOW + 500))).stored
+    await subject.store.open(row("answered later"))
+    later = await subject.store.change("answered later", closing(at=NOW + 100))
+    assert later is not None
+    assert await subject.store.prune(before=NOW + 50, limit=100) == 4
+    assert await subject.store.get("gone") is None, "a settled ask stayed without events"
+    assert await subject.store.get("open") == open, "an open ask went with its events"
+    assert await subject.store.get("answered later") == later.stored, "an ask went although an event of it is left"
+    assert await subject.store.deadlines() == [(NOW + 500, "open")]
+    assert [event.ask for event in await history(subject.store)] == [later.stored]
+    closed = await subject.store.change("open", closing(at=NOW + 101))
+    assert closed is not None and closed.done, "an ask without events could not be answered"
+    assert [event.ask for event in await history(subject.store)] == [later.stored, closed.stored]
+
+
+async def an_ask_settled_while_its_first_event_is_pruned_stays_with_its_last(subject: Subject) -> None:
+    await subject.store.open(row("a"))
+    closed, _ = await asyncio.gather(
+        subject.store.change("a", closing(at=NOW + 100)), subject.store.prune(before=NOW + 50, limit=100)
+    )
+    assert closed is not None and closed.done
+    assert await subject.store.get("a") == closed.stored, "it went"
+    assert (await history(subject.store))[-1].ask == closed.stored, "its last event went"
+
+
+async def no_number_is_given_out_twice_after_everything_was_pruned(subject: Subject) -> None:
+    last = await _ask_answer_and_prune(subject.store)
+    await _begins_after(subject.store, last)
+
+
+async def no_number_is_given_out_twice_after_everything_was_pruned_and_a_restart(subject: Subject) -> None:
+    assert subject.reopen is not None
+    last = await _ask_answer_and_prune(subject.store)
+    pruned = await subject.store.pruned()
+    subject.store = await subject.reopen(subject.store)
+    assert await subject.store.pruned() == pruned, "what was pruned is forgotten"
+    await _begins_after(subject.store, last)
+
+
+async def _ask_answer_and_prune(store: Store) -> StoredEvent:
+    """The last event there was."""
+    for number in range(3):
+        await _ask_and_answer(store, f"ask {number}")
+    [*_, last] = await history(store)
+    while await store.prune(before=NOW + 1000, limit=4) == 4:
+        pass
+    left = len(await history(store))
+    assert left <= 1, f"{left} events of the past are left; at most the newest may be"
+    return last
+
+
+async def _begins_after(store: Store, last: StoredEvent) -> None:
+    assert await store.cursor() == last.cursor, "the cursor changed by pruning"
+    opened = await store.open(row("ask 0", asked_at=NOW + 5000))
+    [*_, asked] = await history(store)
+    assert opened.how == "new", f"an id that was pruned opens as {opened.how}"
+    assert opened.stored.seq > last.ask.seq, f"ask {opened.stored.seq} came after {last.ask.seq}"
+    assert asked.cursor > last.cursor, f"event {asked.cursor} came after {last.cursor}"
+
+
 # Other rooms and troubles -----------------------------------------------------------------------------------
 
 
@@ -312,19 +474,146 @@ async def other_rooms_write_and_read_their_rows(subject: Subject) -> None:
     assert rows == [("s1", "scripted", None, NOW)], f"read {rows}"
 
 
+async def a_topic_is_heard_by_those_who_want_it(subject: Subject) -> None:
+    heard: Counter[str] = Counter()
+    stop = subject.store.hear("rules", lambda: heard.update(["left"]))
+    subject.store.hear("rules", lambda: heard.update(["rules"]))
+    subject.store.hear("rule", lambda: heard.update(["another topic"]))
+    await _mention(subject.store, "s1")
+    assert not heard, f"a write without a topic was heard: {heard}"
+    await _mention(subject.store, "s2", topic="rules")
+    await _until(lambda: heard["rules"] and heard["left"], "nobody heard of a topic that was written")
+    stop()
+    left, rules = heard["left"], heard["rules"]
+    await _mention(subject.store, "s3", topic="rules")
+    await _until(lambda: heard["rules"] > rules, "a topic was heard only once")
+    assert heard["left"] == left, "somebody who left still hears"
+    assert not heard["another topic"], "somebody who wants another topic was told"
+
+
+async def a_topic_that_was_not_written_is_not_heard(subject: Subject) -> None:
+    heard: list[str] = []
+    subject.store.hear("rules", lambda: heard.append("rules"))
+    subject.store.hear("marks", lambda: heard.append("marks"))
+    try:
+        await subject.store.write("this is not a statement", topic="rules")
+    except Exception:
+        await _mention(subject.store, "s1", topic="marks")
+    else:
+        raise AssertionError("it was taken")
+    await _until(lambda: heard, "nobody heard of a topic that was written")
+    assert "rules" not in heard, "a write that failed was heard"
+
+
+async def somebody_who_hears_and_breaks_hurts_nobody_else(subject: Subject) -> None:
+    heard: list[str] = []
+
+    def broken() -> None:
+        raise RuntimeError("somebody who hears broke, as this case wants it to")
+
+    subject.store.hear("rules", broken)
+    subject.store.hear("rules", lambda: heard.append("rules"))
+    rows = await asyncio.gather(*(_mention(subject.store, f"s{number}", topic="rules") for number in range(3)))
+    assert rows == [[(f"s{number}",)] for number in range(3)], f"the writers got {rows}"
+    await _until(lambda: heard, "the other one heard nothing")
+
+
+async def tables_are_those_that_hold_state_with_their_key_first(subject: Subject) -> None:
+    await _ask_and_answer(subject.store, "a")
+    await _mention(subject.store, "s1")
+    tables = await subject.store.tables()
+    assert {"asks", "events", "sessions", "tokens"} <= tables.keys(), f"the tables are {', '.join(tables)}"
+    for name, columns in tables.items():
+        rows = await subject.store.read(_all_of(name, columns))
+        assert len({row[0] for row in rows}) == len(rows), f"{columns[0]} is no key of {name}"
+        assert all(len(row) == len(columns) for row in rows), f"{name} has other columns than those"
+
+
+async def what_one_store_has_fills_an_empty_one(subject: Subject) -> None:
+    await _mention(subject.store, "s1")
+    await _ask_and_answer(subject.store, "old")
+    assert await subject.store.prune(before=NOW + 1, limit=1) == 1
+    for number in range(10):
+        await subject.store.open(row(f"ask {number}", asked_at=NOW + 2, deadline=NOW + number))
+        await subject.store.change(f"ask {number}", closing()._replace(source="{}"))
+    await subject.store.open(row("open", asked_at=NOW + 3))
+    other = await subject.empty()
+    told: list[StoredEvent] = []
+    other.tail(told.extend)
+    await other.fill(_pages(subject.store))
+    for what, wanted, got in (
+        ("asks", await subject.store.find(Query()), await other.find(Query())),
+        ("events", await history(subject.store), await history(other)),
+        ("cursor", await subject.store.cursor(), await other.cursor()),
+        ("pruned", await subject.store.pruned(), await other.pruned()),
+    ):
+        assert got == wanted, f"{what}: {wanted} became {got}"
+    assert await other.read("select id from sessions") == [("s1",)]
+    [*_, last] = await history(subject.store)
+    opened = await other.open(row("new", asked_at=NOW + 5))
+    await other.change("open", closing())
+    assert opened.stored.seq > last.ask.seq, "an ask got the number of one that was filled in"
+    assert [event.cursor for event in told] == [last.cursor + 1, last.cursor + 2], "cursors do not go on"
+
+
+async def what_has_lost_its_newest_to_pruning_fills_an_empty_one(subject: Subject) -> None:
+    last = await _ask_answer_and_prune(subject.store)
+    other = await subject.empty()
+    await other.fill(_pages(subject.store))
+    await _begins_after(other, last)
+
+
+async def filling_is_all_or_nothing(subject: Subject) -> None:
+    await _ask_and_answer(subject.store, "a")
+    other = await subject.empty()
+
+    meanwhile: list[asyncio.Task[Opened]] = []
+
+    async def breaking() -> AsyncIterator[Page]:
+        async for page in _pages(subject.store):
+            yield page
+            if not meanwhile:
+                meanwhile.append(asyncio.create_task(other.open(row("meanwhile"))))
+                for _ in range(5):  # until it tries
+                    await asyncio.sleep(0)
+            if page[0] == "events":
+                raise RuntimeError("the other side broke, as this case wants it to")
+
+    try:
+        await other.fill(breaking())
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("`fill` says nothing of pages that broke")
+    assert (await meanwhile[0]).how == "new", "what was written meanwhile is lost"
+    assert [stored.id for stored in await other.find(Query())] == ["meanwhile"], "something of it was kept"
+    assert [event.cursor for event in await history(other)] == [1], "something of it was kept"
+
+
+async def all_is_well_and_counted(subject: Subject) -> None:
+    store = subject.store
+    assert sum(store.commits.values()) == 0, "a fresh store has commits"
+    await asyncio.gather(*(_ask_and_answer(store, f"ask {number}") for number in range(10)))
+    carried = sum(size * times for size, times in store.commits.items())
+    assert carried == 20, f"20 operations were counted as {carried}"
+    assert store.trouble is None and not store.troubles, f"all is well, but it says {store.troubles}"
+    assert all(store.about), f"it does not say what it is: {store.about}"
+
+
 async def what_cannot_be_written_hurts_only_itself(subject: Subject) -> None:
     store = subject.store
     results = await asyncio.gather(
         store.open(row("before")),
         store.open(row("a lone surrogate \ud800")),
         store.write("this is not a statement"),
+        store.write("delete from sessions where id = ?"),
         store.change("before", Change(states=("asked",), set={"no_such_column": 1}, event="answered", at=NOW)),
         store.open(row("after")),
         store.change("before", closing()),
         return_exceptions=True,
     )
     failed = [isinstance(result, Exception) for result in results]
-    assert failed == [False, True, True, True, False, False], f"{results}"
+    assert failed == [False, True, True, True, True, False, False], f"{results}"
     assert [event.type for event in await history(store)] == ["asked", "asked", "answered"]
 
 
@@ -367,6 +656,110 @@ async def what_was_acknowledged_is_there_after_a_restart(subject: Subject) -> No
     assert await store.cursor() > events[-1].cursor, "cursors began again"
 
 
+# Several desks ----------------------------------------------------------------------------------------------
+
+
+async def what_one_desk_wrote_the_other_has(subject: Subject) -> None:
+    one, other = subject.store, await subject.beside()
+    opened = await one.open(row("a", deadline=NOW + 5))
+    assert await other.get("a") == opened.stored, "what was acknowledged at one desk is not there at the other"
+    closed = await other.change("a", closing())
+    assert closed is not None and closed.done, "an ask of one desk cannot be answered at the other"
+    assert await one.get("a") == closed.stored
+    assert await one.cursor() == await other.cursor() == (await history(one))[-1].cursor
+    assert await one.prune(before=NOW + 1, limit=9) == 1
+    assert await other.pruned() == await one.pruned() > 0
+
+
+async def events_of_both_desks_are_told_at_both_in_order_and_once(subject: Subject) -> None:
+    desks = subject.store, await subject.beside()
+    told: tuple[list[StoredEvent], ...] = ([], [])
+    own: Counter[str] = Counter()
+    for desk, heard in zip(desks, told, strict=True):
+        desk.tail(heard.extend)
+
+    async def write(number: int) -> None:
+        desk, heard = desks[number % 2], told[number % 2]
+        await desk.open(row(f"ask {number}"))
+        own["told"] += any(event.ask.id == f"ask {number}" for event in heard)
+        await desks[number // 2 % 2].change(f"ask {number}", closing())
+
+    await asyncio.gather(*(write(number) for number in range(40)))
+    assert own["told"] == 40, "a desk went on before its own listeners were told"
+    await _until(lambda: min(map(len, told)) >= 80, "what one desk did was not told at the other")
+    events = await history(subject.store)
+    assert told[0] == events, "one desk told events twice, or in another order than they are kept"
+    assert told[1] == events, "the other desk told events twice, or in another order than they are kept"
+
+
+async def a_reader_misses_nothing_while_both_desks_write(subject: Subject) -> None:
+    """An event that is committed late must not lie before one that could be read already."""
+    desks = subject.store, await subject.beside()
+
+    async def write(number: int) -> None:
+        for turn in range(15):  # one after the other, so that there are many commits
+            await _ask_and_answer(desks[number % 2], f"ask {number} {turn}")
+
+    writing = asyncio.gather(*(write(number) for number in range(6)))
+    read: list[StoredEvent] = []
+    is_over = False
+    while not is_over:
+        is_over = writing.done()  # and what is read next is the rest
+        for desk in desks:
+            read += await desk.history(Query(), after=read[-1].cursor if read else 0, limit=1000)
+    await writing
+    assert read == await history(subject.store), f"of 180 events {len(read)} were read"
+
+
+async def one_ask_opened_at_both_desks_is_one(subject: Subject) -> None:
+    desks = subject.store, await subject.beside()
+    opened = await asyncio.gather(*(desks[number % 2].open(row("a")) for number in range(20)))
+    how = Counter(each.how for each in opened)
+    assert how == {"new": 1, "joined": 19}, f"20 openings were {dict(how)}"
+    assert len({each.stored for each in opened}) == 1, "they joined different asks"
+    await desks[0].change("a", WITHDRAWN)
+    again = await asyncio.gather(*(desk.open(row("a")) for desk in desks))
+    assert {each.how for each in again} == {"reopened", "joined"}, f"a withdrawn one was {again}"
+
+
+async def closings_at_both_desks_have_one_winner(subject: Subject) -> None:
+    desks = subject.store, await subject.beside()
+    await desks[0].open(row("a"))
+    answers = [said(f"person {number}") for number in range(20)]
+    closings = await asyncio.gather(
+        *(desks[number % 2].change("a", closing(answer)) for number, answer in enumerate(answers))
+    )
+    winners = [answer for answer, closed in zip(answers, closings, strict=True) if closed and closed.done]
+    stored = await desks[1].get("a")
+    assert stored is not None and winners == [stored.answer], f"{len(winners)} of 20 won"
+    assert all(closed and closed.stored == stored for closed in closings), "a loser is not told who won"
+
+
+async def a_topic_is_heard_at_the_other_desk(subject: Subject) -> None:
+    one, other = subject.store, await subject.beside()
+    heard: Counter[str] = Counter()
+    stop = other.hear("rules", lambda: heard.update(["left"]))
+    other.hear("rules", lambda: heard.update(["rules"]))
+    other.hear("marks", lambda: heard.update(["marks"]))
+    await _mention(one, "s1", topic="rules")
+    await _until(lambda: heard["rules"] and heard["left"], "the other desk did not hear of it")
+    assert await other.read("select id from sessions") == [("s1",)], "it heard before it was committed"
+    stop()
+    left, rules = heard["left"], heard["rules"]
+    await _mention(one, "s2", topic="rules")
+    await _until(lambda: heard["rules"] > rules, "the other desk heard only once")
+    assert heard["left"] == left, "somebody who left still hears"
+    assert not heard["marks"], "somebody who wants another topic was told"
+
+
+async def a_desk_that_closes_leaves_the_other_well(subject: Subject) -> None:
+    other = await subject.beside()
+    await other.open(row("a"))
+    await other.close()
+    assert (await subject.store.open(row("a"))).how == "joined"
+    assert subject.store.trouble is None
+
+
 _CASES = (
     a_new_ask_is_kept_as_it_came,
     the_same_ask_again_joins,
@@ -386,15 +779,44 @@ _CASES = (
     asks_are_found_by_every_column_of_a_query,
     history_is_every_event_once_with_the_ask_as_it_was_then,
     history_has_what_a_query_wants,
+    history_has_what_was_told_since_and_the_types_that_are_wanted,
+    the_source_of_a_change_is_kept_and_told_to_nobody,
     deadlines_are_those_of_open_asks,
+    what_waits_is_counted_with_the_age_of_the_oldest,
     a_listener_is_told_before_the_writer_goes_on,
     what_a_listener_is_told_is_committed_and_in_order,
     a_listener_that_breaks_hurts_nobody_else,
+    pruning_takes_the_oldest_events_and_none_from_the_given_time_on,
+    pruning_takes_no_more_than_it_may_at_once,
+    what_is_pruned_is_always_the_beginning,
+    settled_asks_go_with_their_last_event_and_open_ones_stay,
+    an_ask_settled_while_its_first_event_is_pruned_stays_with_its_last,
+    no_number_is_given_out_twice_after_everything_was_pruned,
     other_rooms_write_and_read_their_rows,
+    a_topic_is_heard_by_those_who_want_it,
+    a_topic_that_was_not_written_is_not_heard,
+    somebody_who_hears_and_breaks_hurts_nobody_else,
+    tables_are_those_that_hold_state_with_their_key_first,
+    what_one_store_has_fills_an_empty_one,
+    what_has_lost_its_newest_to_pruning_fills_an_empty_one,
+    filling_is_all_or_nothing,
+    all_is_well_and_counted,
     what_cannot_be_written_hurts_only_itself,
     a_caller_that_gives_up_leaves_the_store_well,
     closing_finishes_what_was_accepted,
+)
+_DURABLE = (
     what_was_acknowledged_is_there_after_a_restart,
+    no_number_is_given_out_twice_after_everything_was_pruned_and_a_restart,
+)
+_SHARED = (
+    what_one_desk_wrote_the_other_has,
+    events_of_both_desks_are_told_at_both_in_order_and_once,
+    a_reader_misses_nothing_while_both_desks_write,
+    one_ask_opened_at_both_desks_is_one,
+    closings_at_both_desks_have_one_winner,
+    a_topic_is_heard_at_the_other_desk,
+    a_desk_that_closes_leaves_the_other_well,
 )
 
 
@@ -424,9 +846,9 @@ def said(by: str = "person") -> str:
     return answer_text(Answer(answers=(("SQLite",),), by=by))
 
 
-def closing(answer: str | None = None, *, due: int | None = None) -> Change:
+def closing(answer: str | None = None, *, at: int = NOW + 1, due: int | None = None) -> Change:
     changes = {"state": "answered", "answer": answer or said()}
-    return Change(states=("asked",), set=changes, event="answered", at=NOW + 1, due=due)
+    return Change(states=("asked",), set=changes, event="answered", at=at, due=due)
 
 
 async def history(store: Store, query: Query | None = None, *, limit: int = 100) -> list[StoredEvent]:
@@ -442,3 +864,29 @@ async def history(store: Store, query: Query | None = None, *, limit: int = 100)
 async def _ask_and_answer(store: Store, id: str) -> None:
     await store.open(row(id))
     await store.change(id, closing())
+
+
+async def _mention(store: Store, session: str, *, topic: str | None = None) -> list[tuple[Any, ...]]:
+    insert = "insert into sessions (id, agent, created_at) values (?, ?, ?) returning id"
+    return await store.write(insert, session, "scripted", NOW, topic=topic)
+
+
+async def _pages(store: Store) -> AsyncIterator[Page]:
+    for name, columns in (await store.tables()).items():
+        rows = await store.read(_all_of(name, columns))
+        for at in range(0, len(rows), 5):
+            yield name, columns, rows[at : at + 5]
+
+
+def _all_of(table: str, columns: Sequence[str]) -> str:
+    return f"select {', '.join(columns)} from {table} order by {columns[0]}"
+
+
+async def _until(happened: Callable[[], Any], otherwise: str) -> None:
+    """For what other desks hear: it has no call that returns when it is there."""
+    try:
+        async with asyncio.timeout(3):
+            while not happened():  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
+    except TimeoutError:
+        raise AssertionError(otherwise) from None

@@ -62,3 +62,9 @@ create table tokens (
     scopes text not null,
     created_at bigint not null
 );
+
+create table writers (
+    name text collate "C" primary key,
+    number bigint not null,
+    at timestamptz not null default now()
+);
