@@ -11,7 +11,7 @@ import pytest
 
 from handraise.app import bind, open_store, run_desk
 from handraise.asks import AutoRule, Handling
-from handraise.client import address, secret
+from handraise.client import addresses, secret
 from handraise.config import DEFAULT_URL, Settings, find_project, load
 from handraise.errors import SettingsError
 from serving import serving
@@ -178,19 +178,19 @@ def running(home: Path, *, url: str, pid: int) -> None:
 
 def test_a_desk_is_looked_up_in_order(machine: Machine) -> None:
     settings = machine.load()
-    assert address(settings) == DEFAULT_URL
+    assert addresses(settings) == (DEFAULT_URL,)
     running(machine.home, url="http://127.0.0.1:5000", pid=os.getpid())
-    assert address(settings) == "http://127.0.0.1:5000"
+    assert addresses(settings) == ("http://127.0.0.1:5000",)
     named = machine.load(HANDRAISE_URL="http://desk.example")
-    assert address(named) == "http://desk.example"
-    assert address(named, url="http://other.example/") == "http://other.example"
+    assert addresses(named) == ("http://desk.example",)
+    assert addresses(named, url="http://other.example/") == ("http://other.example",)
 
 
 def test_what_a_killed_desk_left_behind_is_not_believed(machine: Machine) -> None:
     settings = machine.load()
     running(machine.home, url="http://127.0.0.1:5000", pid=DEAD)
     assert settings.running_desk() is None
-    assert address(settings) == DEFAULT_URL
+    assert addresses(settings) == (DEFAULT_URL,)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}", '{"url": "http://x"}', '{"url": "http://x", "pid": "y"}'])

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import logging
+import math
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ import httpx2
 
 from handraise import errors
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, State
-from handraise.config import DEFAULT_URL, Settings, load
+from handraise.config import DEFAULT_URL, Settings, load, parse_addresses
 from handraise.errors import (
     AnswerDoesNotFit,
     AskDoesNotFit,
@@ -40,7 +41,7 @@ from handraise.events import Asked, Event
 from handraise.transports.sse import Frames
 from handraise.wire import ask_fields, handling_fields, parse_ask, parse_event
 
-__all__ = ["Client", "Desk", "address", "secret"]
+__all__ = ["Client", "Desk", "addresses", "secret"]
 
 log = logging.getLogger(__name__)
 
@@ -50,16 +51,22 @@ R = TypeVar("R")
 WAIT = 50.0  # seconds one call is parked; proxies commonly cut at 60
 SILENCE = 45.0  # three heartbeats missed: the stream is dead
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # between attempts to reach a desk that went away
-PATIENCE = 5  # attempts at a desk that says it cannot right now
+PATIENCE = 5  # attempts at desks that say they cannot right now
+AWAY = (502, 503, 504)  # what a proxy says in place of a desk that is not there
+MOST_AT_ONCE = 1000  # deliveries told in one call; a desk takes ten times as many
 GOODBYE = 2.0  # seconds in which the last deliveries are told; a desk that is down must not hold us
 
 Reply: TypeAlias = str | Sequence[str] | Sequence[Sequence[str]] | Answer | None
 Handler: TypeAlias = Callable[[Ask], Reply | Awaitable[Reply]]
 
 
-def address(settings: Settings, *, url: str | None = None) -> str:
-    """Where the desk is: what was given, HANDRAISE_URL, the desk of this home, the default."""
-    return (url or settings.url or settings.running_desk() or DEFAULT_URL).rstrip("/")
+def addresses(settings: Settings, *, url: str | Sequence[str] | None = None) -> tuple[str, ...]:
+    """Where desks are: what was given, HANDRAISE_URL, the desk of this home, the default. Raises SettingsError."""
+    return _given(settings, url=url) or (settings.running_desk() or DEFAULT_URL,)
+
+
+def _given(settings: Settings, *, url: str | Sequence[str] | None) -> tuple[str, ...]:
+    return parse_addresses(url, name="the address") or parse_addresses(settings.url, name="the address")
 
 
 def secret(settings: Settings, *, url: str) -> str | None:
@@ -77,17 +84,26 @@ def secret(settings: Settings, *, url: str) -> str | None:
 class Client:
     """A broker from another process, for adapters (`Asker`) and channels (`Inbox`). Use as an async context manager.
 
-    Once the desk was reached, calls that may be repeated outlast its restarts.
+    Once the desk was reached, calls that may be repeated outlast its restarts. Where several desks share a database,
+    `url` may name them all: a call that one of them cannot take goes to the next, and the next calls with it.
     """
 
-    def __init__(self, url: str | None = None, *, token: str | None = None, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        token: str | None = None,
+        settings: Settings | None = None,
+    ) -> None:
         self._settings = settings or load()
-        self._url = url
+        self._given = _given(self._settings, url=url)
+        self._in_turn = self._given  # the one in use first, the one that failed last at the end
         self._token = token
         self._reached = False
         self._at_home = False  # the desk we reached is the one that this home wrote down
         self._deliveries: list[dict[str, Any]] = []
         self._has_deliveries = asyncio.Event()
+        self._sending = asyncio.Lock()
         self._http = httpx2.AsyncClient(
             # Every ask that waits holds a connection; a limit would keep the answers from being told.
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
@@ -116,7 +132,13 @@ class Client:
 
     @property
     def url(self) -> str:
-        return address(self._settings, url=self._url)
+        """The address in use."""
+        return self._urls[0]
+
+    @property
+    def _urls(self) -> tuple[str, ...]:
+        """Every address that may be tried, the one in use first."""
+        return self._in_turn or addresses(self._settings)
 
     # Asking -----------------------------------------------------------------------------------------------
 
@@ -129,23 +151,27 @@ class Client:
     ) -> Answer:
         """Raise a hand and wait, however long, across restarts of the desk.
 
-        A rejection is an Answer too; raises Withdrawn.
+        A rejection is an Answer too; raises Withdrawn. Whoever hands the answer on says `delivered` afterwards.
         """
-        body = {**ask_fields(ask), "ordinal": ordinal}
-        if handling is not None:
-            body |= handling_fields(handling)
-        while True:
-            settled = _ask(
-                await self._call("POST", "/v1/asks", body=body, params={"wait": f"{WAIT:g}"}, patience=WAIT + 10)
-            )
-            if settled.state == "withdrawn":
-                raise Withdrawn(settled)
-            if settled.answer is not None:
-                return settled.answer
+        if ordinal:  # what the agent has taken is over, also if that is not told yet
+            await self._send_deliveries()
+        settled = await self._open(ask, handling=handling, ordinal=ordinal)
+        # Waited for by reading: one that was withdrawn meanwhile must not be raised again.
+        while settled.state == "asked":
+            try:
+                settled = await self.wait(settled.id, timeout=WAIT)
+            except AskNotFound:  # the database is a backup from before it was asked
+                settled = await self._open(ask, handling=handling, ordinal=ordinal)
+        if settled.answer is None:
+            raise Withdrawn(settled)
+        return settled.answer
 
     async def open(self, ask: Ask, *, handling: Handling | None = None) -> Ask:
         """Raise a hand without waiting."""
-        body = {**ask_fields(ask), **(handling_fields(handling) if handling else {})}
+        return await self._open(ask, handling=handling)
+
+    async def _open(self, ask: Ask, *, handling: Handling | None, ordinal: bool = False) -> Ask:
+        body = {**ask_fields(ask), **(handling_fields(handling) if handling else {}), "ordinal": ordinal}
         return _ask(await self._call("POST", "/v1/asks", body=body))
 
     async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
@@ -192,10 +218,14 @@ class Client:
         return _ask(await self._call("GET", f"/v1/asks/{quote(id, safe='')}"))
 
     async def wait(self, id: str, *, timeout: float) -> Ask:
-        """The ask once it is settled, or as it is when `timeout` seconds have passed. Takes nothing from the agent."""
+        """The ask once it is settled, or as it is when `timeout` seconds have passed. Takes nothing from the agent.
+
+        A desk that was reached and cannot say right now is asked again for as long as it takes.
+        """
         wait = min(timeout, WAIT)
         path = f"/v1/asks/{quote(id, safe='')}"
-        return _ask(await self._call("GET", path, params={"wait": f"{wait:g}"}, patience=wait + 10))
+        params = {"wait": f"{wait:g}"}
+        return _ask(await self._call("GET", path, params=params, silence=wait + 10, refusals=math.inf))
 
     async def asks(
         self,
@@ -231,22 +261,23 @@ class Client:
         filters = {"session": session, "run": run, "worker": worker}
         params = {key: value for key, value in filters.items() if value is not None}
         cursor = None if after is None else str(after)
-        pause = FIRST_PAUSE
+        begins = after == 0  # and wants what there is; once it was connected, 0 is a place like any other
+        tries = _Tries(self, refusals=math.inf)
         while True:
             headers = {} if cursor is None else {"Last-Event-ID": cursor}
-            pause = await self._until_back(pause)
+            url, lived, problem = await tries.next(), False, None
             try:
                 async with self._http.stream(
                     "GET",
-                    f"{self.url}/v1/events",
+                    f"{url}/v1/events",
                     params=params,
-                    headers=self._headers(headers),
+                    headers=self._headers(headers, url=url),
                     timeout=httpx2.Timeout(10.0, read=SILENCE, pool=None),
                 ) as response:
                     if response.status_code != 200 or not _is(response, "text/event-stream"):
-                        raise _error(response.status_code, await response.aread())
+                        raise self._refusal(response.status_code, await response.aread())
                     self._reach()
-                    pause = FIRST_PAUSE
+                    lived, tries = True, _Tries(self, refusals=math.inf)
                     frames = Frames()
                     async for chunk in response.aiter_bytes():
                         for frame in frames.feed(chunk):
@@ -256,16 +287,14 @@ class Client:
                             try:
                                 event = _ours(frame.data, partial(parse_event, cursor=int(cursor)))
                             except CursorTooOld:
-                                if seen != "0":
+                                if seen != "0" or not begins:
                                     raise
                                 continue
                             yield event
-            except httpx2.TransportError as failure:
-                self._give_up_unless_reached(failure)
-            except (Overloaded, StoreFailed):
-                pass
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            except _PASSING as failure:
+                problem = failure
+            begins = begins and not lived
+            await tries.failed(url, problem, lived=lived)
 
     async def call(self, method: str, path: str, *, body: Any = None) -> Any:
         """Any other route of the desk, as parsed JSON."""
@@ -274,44 +303,55 @@ class Client:
 
     # The wire ---------------------------------------------------------------------------------------------
 
-    def _headers(self, extra: Mapping[str, str]) -> dict[str, str]:
-        token = self._token or secret(self._settings, url=self.url)
+    def _headers(self, extra: Mapping[str, str], *, url: str) -> dict[str, str]:
+        token = self._token or secret(self._settings, url=url)
         return {**extra, **({"Authorization": f"Bearer {token}"} if token else {})}
 
     async def _call(
-        self, method: str, path: str, *, body: Any = None, params: Mapping[str, str] | None = None, patience: float = 10
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, str] | None = None,
+        silence: float = 10,
+        refusals: float = PATIENCE,
     ) -> bytes:
-        """One call, repeated while a desk we had reached restarts. Everything we send is safe to repeat."""
+        """One call, repeated while a desk we had reached restarts. Everything we send is safe to repeat.
+
+        `silence` is how many seconds a desk may take to say something, `refusals` how often it may say that it cannot.
+        """
         content = None if body is None else json.dumps(body).encode()
-        pause, attempts = FIRST_PAUSE, 0
+        tries = _Tries(self, refusals=refusals)
         while True:
-            pause = await self._until_back(pause)
+            url = await tries.next()
             try:
                 response = await self._http.request(
                     method,
-                    self.url + path,
+                    url + path,
                     content=content,
                     params=params,
-                    headers=self._headers({"Content-Type": "application/json"}),
-                    timeout=httpx2.Timeout(10.0, read=patience, pool=None),
+                    headers=self._headers({"Content-Type": "application/json"}, url=url),
+                    timeout=httpx2.Timeout(10.0, read=silence, pool=None),
                 )
-                self._reach()
                 if response.status_code == 204 or (response.status_code < 300 and _is(response, "application/json")):
+                    self._reach()
                     return response.content
-                raise _error(response.status_code, response.content)
-            except httpx2.TransportError as failure:
-                self._give_up_unless_reached(failure)
-            except (Overloaded, StoreFailed):
-                attempts += 1
-                if attempts >= PATIENCE:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+                raise self._refusal(response.status_code, response.content)
+            except _PASSING as failure:
+                await tries.failed(url, failure)
 
     def _reach(self) -> None:
         self._reached = True
-        if not self._at_home and self._url is None and self._settings.url is None:
+        if not self._at_home and not self._given:
             self._at_home = self._settings.running_desk() is not None
+
+    def _refusal(self, status: int, body: bytes) -> HandraiseError:
+        """What the desk said instead. To hear that is to have reached it, unless a proxy said it."""
+        error = _error(status, body)
+        if not isinstance(error, _Away):
+            self._reach()
+        return error
 
     async def _until_back(self, pause: float) -> float:
         """Wait while the desk of this home has left and no other has moved in: whoever else listens is not ours."""
@@ -320,11 +360,18 @@ class Client:
             pause = min(pause * 2, LONGEST_PAUSE)
         return pause
 
-    def _give_up_unless_reached(self, failure: Exception) -> None:
+    def _leave(self, url: str) -> None:
+        """From now on this address is tried after all the others."""
+        if url in self._in_turn:
+            self._in_turn = (*(other for other in self._in_turn if other != url), url)
+
+    def _give_up_unless_reached(self, failure: Exception | None) -> None:
         if not self._reached:
+            tried = self._given or (self.url,)
             raise DeskUnreachable(
-                f"no desk answers at {self.url}; start one with `handraise serve`, or say where it is with --url",
-                url=self.url,
+                f"no desk answers at {' or '.join(tried)}; start one with `handraise serve`, or say where it is with "
+                "--url",
+                url=",".join(tried),
                 cause=str(failure) or type(failure).__name__,
             ) from None
 
@@ -338,12 +385,64 @@ class Client:
                 log.warning("deliveries could not be told to the desk: %s", failure)
 
     async def _send_deliveries(self) -> None:
-        deliveries, self._deliveries = self._deliveries, []
-        try:
-            await self._call("POST", "/v1/deliveries", body={"deliveries": deliveries})
-        except asyncio.CancelledError:  # we leave: they are told on the way out
-            self._deliveries = deliveries + self._deliveries
-            raise
+        """When this returns, what was reported before is told."""
+        async with self._sending:
+            while self._deliveries:
+                deliveries, self._deliveries = self._deliveries[:MOST_AT_ONCE], self._deliveries[MOST_AT_ONCE:]
+                body = {"deliveries": deliveries}
+                try:
+                    await self._call("POST", "/v1/deliveries", body=body, refusals=math.inf)
+                except asyncio.CancelledError:  # who was cancelled here is not the one who reported them
+                    self._deliveries = deliveries + self._deliveries
+                    self._has_deliveries.set()
+                    raise
+
+
+class _Away(DeskBroke):
+    """A proxy spoke in place of the desk, which is not there."""
+
+
+# What may go better at another desk, or later.
+_PASSING = (httpx2.TransportError, Overloaded, StoreFailed, _Away)
+
+
+class _Tries:
+    """The way of one call around the addresses: each once, then a pause, then again."""
+
+    def __init__(self, client: Client, *, refusals: float) -> None:
+        self._client = client
+        self._left = refusals
+        self._refused: Exception | None = None
+        self._tried: set[str] = set()
+        self._pause = FIRST_PAUSE
+
+    async def next(self) -> str:
+        """Where to call."""
+        self._pause = await self._client._until_back(self._pause)
+        return next((url for url in self._client._urls if url not in self._tried), self._client.url)
+
+    async def failed(self, url: str, problem: Exception | None, *, lived: bool = False) -> None:
+        """Go on to the next address, or pause where that was the last one to try.
+
+        `lived` is a stream that went well until now. It takes the pause too, or one that breaks at every desk would
+        go round without end. Raises DeskUnreachable where no desk was ever reached, and what a desk said if every
+        round of them ends so.
+        """
+        self._client._leave(url)
+        self._tried.add(url)
+        if isinstance(problem, Overloaded | StoreFailed):
+            self._refused = problem
+        if not lived and not self._tried.issuperset(self._client._urls):
+            return
+        self._client._give_up_unless_reached(problem)
+        if self._refused is not None:
+            self._left -= 1
+            if self._left <= 0:
+                raise self._refused
+        self._tried.clear()
+        self._refused = None
+        await asyncio.sleep(self._pause)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
 
 
 def _is(response: httpx2.Response, media_type: str) -> bool:
@@ -373,7 +472,8 @@ def _error(status: int, body: bytes) -> HandraiseError:
         told = json.loads(body)
         code, message = told.pop("error"), told.pop("message")
     except (ValueError, KeyError, AttributeError, TypeError):
-        return DeskBroke(f"what answers there is not a handraise desk (status {status})", status=status)
+        broken = _Away if status in AWAY else DeskBroke
+        return broken(f"what answers there is not a handraise desk (status {status})", status=status)
     match code:
         case "ask_not_found":
             return AskNotFound(told.get("id", ""))
@@ -401,7 +501,15 @@ class Desk:
         answer = await desk.ask("Which database?", "SQLite", "Postgres")
     """
 
-    def __init__(self, url: str | None = None, *, token: str | None = None, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        token: str | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        """`url` is where the desk is. Where several share a database it may name them all, in a list or with commas:
+        when one of them goes away, the next takes over."""
         self._settings = settings or load()
         self.client = Client(url, token=token, settings=self._settings)
         self._tasks = asyncio.TaskGroup()
@@ -456,6 +564,7 @@ class Desk:
         if on_timeout is not None:
             handling = replace(handling, on_timeout=on_timeout)  # type: ignore[arg-type]
         answer = await self.client.ask(ask, handling=handling)
+        self.client.delivered(ask.id)
         if answer.rejected:
             raise Rejected(answer)
         return answer

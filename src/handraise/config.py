@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -117,14 +118,10 @@ def parse_addresses(given: str | Sequence[str] | None, *, name: str) -> tuple[st
 def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not _extra(url)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, half of an IPv6 address
         return False
-
-
-def _extra(url: str) -> bool:
-    """What no desk's address has: a query, a fragment, a blank, or the comma of a list within a list."""
-    return any(letter in "?#," or letter.isspace() for letter in url)
+    return is_one and re.search(r"[\s,;?#]", url) is None
 
 
 def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
@@ -153,7 +150,9 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
     ):
         raise SettingsError(f"{file}: [desk] keep_days is a number of days from 1 to {MOST_DAYS}")
     if desk and not own:
-        raise SettingsError(f"{file}: [desk] says who reaches your desk, so it belongs in your own config.toml")
+        raise SettingsError(
+            f"{file}: [desk] says who reaches your desk and what it keeps, so it belongs in your own config.toml"
+        )
     keep = settings.keep if keep_days is None else timedelta(days=keep_days)
     return replace(settings, handling=handling, host=host, allowed_hosts=tuple(hosts), keep=keep)
 

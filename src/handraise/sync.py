@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import inspect
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -67,7 +67,13 @@ class Desk:
         answer = desk.ask("Which database?", "SQLite", "Postgres")
     """
 
-    def __init__(self, url: str | None = None, *, token: str | None = None, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        token: str | None = None,
+        settings: Settings | None = None,
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="handraise-desk", daemon=True)
         self._thread.start()
@@ -121,7 +127,11 @@ class Desk:
         return handler
 
     async def _live(
-        self, ready: Future[client.Desk], url: str | None, token: str | None, settings: Settings | None
+        self,
+        ready: Future[client.Desk],
+        url: str | Sequence[str] | None,
+        token: str | None,
+        settings: Settings | None,
     ) -> None:
         try:
             desk = client.Desk(url, token=token, settings=settings)

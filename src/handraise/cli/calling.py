@@ -27,7 +27,10 @@ _HARMFUL = re.compile(r"[^\w ?.,/-]+")
 
 Url = Annotated[
     str | None,
-    typer.Option(help="Where the desk is; otherwise HANDRAISE_URL, the desk of HANDRAISE_HOME, the default."),
+    typer.Option(
+        help="Where the desk is, or several with commas between; otherwise HANDRAISE_URL, the desk of HANDRAISE_HOME, "
+        "the default."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 By = Annotated[str | None, typer.Option(help="In whose name; you, unless said otherwise.")]

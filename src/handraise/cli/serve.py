@@ -13,7 +13,8 @@ Examples:
   handraise serve
   handraise serve --port 5000
   HANDRAISE_HOME=/srv/desk handraise serve
-  handraise serve --host 0.0.0.0 --allowed-host desk.example.org"""
+  handraise serve --host 0.0.0.0 --allowed-host desk.example.org
+  HANDRAISE_DATABASE=postgresql://desk@db.example.org/desk handraise serve"""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,12 +26,21 @@ def add_to(app: typer.Typer) -> None:
             list[str] | None,
             typer.Option(metavar="NAME", help="Host name this desk answers to besides its address; repeatable."),
         ] = None,
+        no_worker: Annotated[
+            bool,
+            typer.Option(
+                "--no-worker",
+                help="Only the desk; agents and workflows run elsewhere. This version runs none, so it changes "
+                "nothing yet.",
+            ),
+        ] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print the address as one line of JSON.")] = False,
     ) -> None:
         """Run the desk until Ctrl+C."""
         from handraise.cli.running import run_until_ended
         from handraise.config import load
 
+        del no_worker  # there is no worker to leave out; accepted, so that what starts a desk now can go on doing so
         settings = load()
         run_until_ended(
             settings,

@@ -55,17 +55,17 @@ def add_to(app: typer.Typer) -> None:
             elif sys.stdin.isatty() and sys.stdout.isatty():
                 await _terminal(some, by=by or person(), quiet=quiet, interactive=True)
             else:
-                await _count(some, url=client.url)
+                await _count(some)
 
         call(work, url=url)
 
 
-async def _count(inbox: Narrowed, *, url: str) -> None:
+async def _count(inbox: Narrowed) -> None:
     waiting = [ask async for ask in inbox.asks(state="asked")]
     if not waiting:
         print("Nothing is waiting for you.")
         return
-    print(f"{len(waiting)} waiting · {url} · {command('asks')}", flush=True)
+    print(f"{len(waiting)} waiting · {inbox.url} · {command('asks')}", flush=True)
     raise typer.Exit(WAITING)
 
 
@@ -98,6 +98,10 @@ class Narrowed:
         self._client = client
         self._agent = agent
         self._session = session
+
+    @property
+    def url(self) -> str:
+        return self._client.url
 
     def asks(
         self,
