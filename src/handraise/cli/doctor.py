@@ -14,13 +14,14 @@ import typer
 
 from handraise.cli.calling import Json, Url
 from handraise.cli.shown import print_json
-from handraise.errors import DeskUnreachable, HandraiseError, Refused, SettingsError
+from handraise.errors import DeskUnreachable, HandraiseError, Refused, SettingsError, StoreFailed
 from handraise.inert import inert
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from handraise.config import Settings
+    from handraise.stores import Seen
 
 __all__ = ["add_to"]
 
@@ -78,7 +79,7 @@ async def _checks(url: str | None) -> AsyncIterator[Check]:
         return
     project = f"{settings.project} counts here" if settings.project else "no handraise.toml here or above"
     yield Check("settings", "ok", project)
-    for check in (_home(settings), _token_file(settings), _database(settings)):
+    for check in (_home(settings), _token_file(settings), await _database(settings)):
         yield check
     async for check in _desk(settings, url=url):
         yield check
@@ -99,8 +100,10 @@ def _version() -> Check:
 
 
 def _variables() -> Iterator[Check]:
+    from handraise.stores import without_password
+
     for name in sorted(name for name in os.environ if name.startswith("HANDRAISE_")):
-        value = "set, not shown" if name == "HANDRAISE_TOKEN" else os.environ[name]
+        value = "set, not shown" if name == "HANDRAISE_TOKEN" else without_password(os.environ[name])
         yield Check("variable", "info", f"{name}: {value}")
 
 
@@ -179,27 +182,48 @@ def _mode(path: Path) -> str:
     return f"{path.stat().st_mode & 0o777:04o}"
 
 
-def _database(settings: Settings) -> Check:
-    import sqlite3
+async def _database(settings: Settings) -> Check:
+    """Which one it is and whether it can be reached; nothing is made or migrated on the way."""
+    import asyncio
+
+    from handraise.app import look_at
+    from handraise.stores import without_password
+
+    is_file = settings.database.startswith("sqlite:")
+    if is_file and settings.database.endswith(":memory:"):
+        return Check("database", "info", "in memory, so nothing is kept", "leave HANDRAISE_DATABASE out to keep it")
+    try:
+        async with asyncio.timeout(PATIENCE):
+            seen = await look_at(settings.database)
+    except TimeoutError:
+        said = f"{without_password(settings.database)} does not answer within {PATIENCE:.0f} seconds"
+        return Check("database", "fail", said, "is it running, and does a firewall let us through?")
+    except HandraiseError as problem:
+        said, _, fix = str(problem).partition("; ")
+        return Check("database", "fail", said, fix)
+    return _in_a_file(seen) if is_file else _in_a_server(seen)
+
+
+def _in_a_file(seen: Seen) -> Check:
     from pathlib import Path
 
-    scheme, _, rest = settings.database.partition("://")
-    if scheme != "sqlite":
-        return Check("database", "fail", f"{scheme} is not supported", "HANDRAISE_DATABASE=sqlite:///path/to/desk.db")
-    if rest.lstrip("/") == ":memory:":
-        return Check("database", "info", "in memory, so nothing is kept", "leave HANDRAISE_DATABASE out to keep it")
-    file = Path("/") / rest.lstrip("/")
-    if not file.exists():
-        return Check("database", "info", f"{file} is not there yet", "the first `handraise serve` makes it")
-    try:
-        connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=1)
-        try:
-            version = connection.execute("pragma user_version").fetchone()[0]
-        finally:
-            connection.close()
-    except sqlite3.Error as problem:
-        return Check("database", "fail", f"{file} cannot be read: {problem}", "restore it, or move it away")
-    return Check("database", "ok", f"{file}, version {version}, {file.stat().st_size / 1024 / 1024:.1f} MiB")
+    if seen.version is None:
+        return Check("database", "info", f"{seen.shown} is not there yet", "the first `handraise serve` makes it")
+    size = Path(seen.shown).stat().st_size / 1024 / 1024
+    return _of_version(seen, f"{seen.shown}, version {seen.version}, {size:.1f} MiB")
+
+
+def _in_a_server(seen: Seen) -> Check:
+    if seen.version is None:
+        said = f"{seen.shown}, can be reached and has no tables yet"
+        return Check("database", "info", said, "the first `handraise serve` makes them")
+    return _of_version(seen, f"{seen.shown}, version {seen.version}")
+
+
+def _of_version(seen: Seen, said: str) -> Check:
+    if seen.is_old:
+        return Check("database", "info", f"{said}, of an older handraise", "the next `handraise serve` migrates it")
+    return Check("database", "ok", said)
 
 
 # The desk ---------------------------------------------------------------------------------------------------
@@ -208,13 +232,16 @@ def _database(settings: Settings) -> Check:
 async def _desk(settings: Settings, *, url: str | None) -> AsyncIterator[Check]:
     import asyncio
 
-    from handraise.client import Client, address
+    from handraise.client import Client, addresses
 
-    at = address(settings, url=url)
+    at = " or ".join(addresses(settings, url=url))
     try:
         async with asyncio.timeout(PATIENCE), Client(url, settings=settings) as client:
             health = await client.call("GET", "/healthz")
+            at = client.url
             yield _same_version(at, str(health.get("version")))
+            for check in map(_problem, health.get("problems", ())):
+                yield check
             try:
                 await client.call("GET", "/v1/cursor")
             except Refused as refused:
@@ -228,6 +255,8 @@ async def _desk(settings: Settings, *, url: str | None) -> AsyncIterator[Check]:
         else:
             yield Check("desk", "warn", f"nothing answers at {at}", "start one with `handraise serve`")
         yield _port(settings)
+    except StoreFailed as problem:
+        yield Check("desk", "fail", f"{at}: {problem}", "look at the database, then at that log")
     except HandraiseError as problem:
         yield Check("desk", "fail", f"{at}: {problem}", "something else listens there; choose another --port or --url")
 
@@ -239,6 +268,13 @@ def _same_version(at: str, version: str) -> Check:
     if version == ours:
         return Check("desk", "ok", f"runs at {at}, version {version}")
     return Check("desk", "warn", f"runs at {at}, version {version}; this is {ours}", "restart it after an upgrade")
+
+
+def _problem(code: str) -> Check:
+    """What `/healthz` has only a word for."""
+    from handraise.server.health import PROBLEMS
+
+    return Check("desk", "warn", PROBLEMS.get(code, code), "the log of the desk says more")
 
 
 def _port(settings: Settings) -> Check:
