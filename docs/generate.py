@@ -400,12 +400,13 @@ def pretty(value: Any, *, indent: str = "") -> str:
 VARIABLES = {
     "HANDRAISE_HOME": "Folder of the desk: token, database, address. Default: the platform's data folder, on Linux "
     "`~/.local/share/handraise`.",
-    "HANDRAISE_URL": f"Where the desk is, for whoever calls it. Default: the desk of the home, else "
-    f"`{config.DEFAULT_URL}`.",
+    "HANDRAISE_URL": "Where the desk is, for whoever calls it; [several](../howto/several-desks.md) have commas "
+    f"between them. Default: the desk of the home, else `{config.DEFAULT_URL}`.",
     "HANDRAISE_TOKEN": "The token to call with. For `serve`: a token that is let in as admin while the desk runs. "
     "Default: the one in the home, which is sent only to the desk of that home.",
-    "HANDRAISE_DATABASE": "`sqlite:///` and an absolute path, or `sqlite:///:memory:`, which keeps nothing. Default: "
-    "`desk.db` in the home.",
+    "HANDRAISE_DATABASE": "`sqlite:///` and an absolute path; `sqlite:///:memory:`, which keeps nothing; or "
+    "`postgresql://user@host/database`, whose tables are in the schema handraise unless `?schema=` names another. "
+    "Default: `desk.db` in the home.",
 }
 
 POLICY = {
@@ -419,6 +420,8 @@ POLICY = {
 DESK = {
     "host": "Address that `handraise serve` listens on.",
     "allowed_hosts": "Host names the desk answers to besides its address and loopback; a list.",
+    "keep_days": f"Days after which events and settled asks are [pruned](../howto/audit.md#what-is-kept), 1 to "
+    f"{config.MOST_DAYS:,}. Without it they are kept for ever. Open asks always stay.",
 }
 
 FILES = {
@@ -459,10 +462,12 @@ def settings_page() -> Iterator[str]:
     yield from table(("setting", "takes", "default", "meaning"), list(_policy_rows()))
     yield "### [desk]"
     yield ""
-    yield "Read by `handraise serve`, and in your own `config.toml` only: a project may not open your desk to others."
+    yield "Read by `handraise serve`, and in your own `config.toml` only: a project may not open your desk to others,"
+    yield "nor make it forget."
     yield ""
     defaults = config.Settings(home=Path())
-    rows = [(f"`{name}`", f"`{_toml(getattr(defaults, name))}`", said) for name, said in DESK.items()]
+    given = {name: f"`{_toml(getattr(defaults, name, None))}`" for name in DESK} | {"keep_days": "none"}
+    rows = [(f"`{name}`", given[name], said) for name, said in DESK.items()]
     yield from table(("setting", "default", "meaning"), rows)
     yield "### [agents]"
     yield ""
@@ -532,6 +537,21 @@ def events_page() -> Iterator[str]:
     yield ""
     yield "Filters: `?session=`, `?run=`, `?worker=`. A token that may only ask names its `worker`."
     yield ""
+    yield "## A cursor that is too old"
+    yield ""
+    yield "A desk with `keep_days` [forgets](../howto/audit.md#what-is-kept) its oldest events. A stream that resumes"
+    yield "from before what is left gets one event that is not about an ask, and then everything that is left:"
+    yield ""
+    told = document()["components"]["schemas"]["Pruned"]["examples"][0]
+    frame = json.dumps(told, separators=(",", ":"))
+    yield from code(f"id: {told['through']}\nevent: {told['type']}\ndata: {frame}", "text")
+    yield "What you know of asks may be too old by then: list them again with `GET /v1/asks`, and read on. Its `id` is"
+    yield "a cursor like any other, so after it you do not get it again. In Python `Desk().watch()` raises"
+    yield "`CursorTooOld` instead, and `handraise watch --json` ends with that sentence; handlers (`on_question`) and"
+    yield "`handraise watch` on a terminal look again by themselves. Whoever begins with 0 wants what there is: the"
+    yield "stream says it all the same, Python does not. Streams that are open notice nothing, and the surfaces below"
+    yield "do not tell it."
+    yield ""
     yield "## Events of other people's surfaces"
     yield ""
     yield "`GET /v1/sessions/{session}/events` tells the questions of one session as `question.requested` and"
@@ -546,8 +566,9 @@ def events_page() -> Iterator[str]:
 def error_kinds(kind: type[HandraiseError] = HandraiseError) -> Iterator[type[HandraiseError]]:
     """Every error of ours, each after the one it is a kind of."""
     for below in kind.__subclasses__():
-        yield below
-        yield from error_kinds(below)
+        if not below.__name__.startswith("_"):
+            yield below
+            yield from error_kinds(below)
 
 
 def meanings() -> dict[str, str]:

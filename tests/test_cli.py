@@ -9,10 +9,11 @@ import os
 import pty
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, chdir, contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, chdir, closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner
 
+from handraise.app import open_store
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, Scope
 from handraise.cli import app, main
 from handraise.cli.calling import person
@@ -174,10 +176,10 @@ def a_permission(id: str, **changes: Any) -> Ask:
 # Help -------------------------------------------------------------------------------------------------------
 
 COMMANDS = ["serve", "demo", "ask", "asks", "answer", "reject", "keep-waiting", "watch", "open", "doctor"]
-TOKEN = ["token", "token add", "token list", "token revoke"]
+GROUPS = ["token", "token add", "token list", "token revoke", "store", "store copy"]
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, *TOKEN])
+@pytest.mark.parametrize("command", ["", *COMMANDS, *GROUPS])
 def test_the_help_of_every_command_has_an_example(command: str) -> None:
     shown = CliRunner().invoke(app, [*command.split(), "--help"])
     assert shown.exit_code == 0
@@ -187,7 +189,7 @@ def test_the_help_of_every_command_has_an_example(command: str) -> None:
 def test_help_lists_every_command_with_a_whole_line() -> None:
     shown = CliRunner().invoke(app, ["--help"]).output
     listed = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert {line.split()[0] for line in listed} == {*COMMANDS, "token"}
+    assert {line.split()[0] for line in listed} == {*COMMANDS, "token", "store"}
     assert not [line for line in listed if line.endswith("...")]
 
 
@@ -647,6 +649,51 @@ async def test_doctor_finds_the_desk_and_an_open_token_file(desk: Home, home: Ho
     shown = await home.run("doctor")
     assert "✗ fail  token" in shown.out
     assert f"→ chmod 600 {home.settings.token_file}" in shown.out
+
+
+async def test_doctor_says_which_database_is_used_and_makes_nothing(
+    home: Home, new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    async def database(address: str) -> tuple[str, str, str]:
+        done = await home.run("doctor", "--json", HANDRAISE_DATABASE=address)
+        (told,) = (told for told in map(json.loads, done.lines) if told["name"] == "database")
+        return told["status"], told["said"], told["fix"]
+
+    postgres, file = new_database(), tmp_path / "what?" / "desk.db"
+    shown, _, schema = postgres.partition("?schema=")
+    for _ in range(2):  # nothing was made by looking
+        not_yet = await database(postgres)
+        assert not_yet[:2] == ("info", f"{shown}, schema {schema}, can be reached and has no tables yet")
+        assert await database(f"sqlite:///{file}") == (
+            "info",
+            f"{file} is not there yet",
+            "the first `handraise serve` makes it",
+        )
+    for address in (postgres, f"sqlite:///{file}"):
+        await (await open_store(address)).close()
+    status, said, _ = await database(postgres)
+    assert (status, said.rstrip("0123456789")) == ("ok", f"{shown}, schema {schema}, version ")
+    status, said, _ = await database(f"sqlite:///{file}")
+    assert status == "ok" and said.startswith(f"{file}, version ")
+
+
+async def test_doctor_says_what_is_wrong_with_the_database(home: Home, tmp_path: Path) -> None:
+    async def database(address: str) -> dict[str, str]:
+        done = await home.run("doctor", "--json", HANDRAISE_DATABASE=address)
+        assert done.code == 1
+        (told,) = (told for told in map(json.loads, done.lines) if told["name"] == "database")
+        return dict(told)
+
+    away = await database("postgresql://ana:geheim@127.0.0.1:1/desk")
+    assert "no PostgreSQL answers at postgresql://ana@127.0.0.1:1/desk" in away["said"]
+    assert "is it running" in away["fix"]
+    broken, newer = tmp_path / "broken.db", tmp_path / "newer.db"
+    broken.write_text("not a database" * 100)
+    with closing(sqlite3.connect(newer)) as connection:
+        connection.execute("pragma user_version = 9999")
+    assert f"{broken} cannot be read" in (await database(f"sqlite:///{broken}"))["said"]
+    assert "upgrade handraise" in (await database(f"sqlite:///{newer}"))["fix"]
+    assert "'mysql://ana@host/desk' is no address" in (await database("mysql://ana:geheim@host/desk"))["said"]
 
 
 async def test_a_port_or_home_that_is_taken_is_said_in_a_sentence(desk: Home, home: Home) -> None:

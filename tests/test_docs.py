@@ -24,7 +24,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from getpass import getuser
 from importlib import import_module
 from itertools import pairwise
@@ -33,22 +34,27 @@ from types import ModuleType
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+import asyncpg
 import pytest
 from typer.testing import CliRunner
 
 import handraise
 from handraise import Answer, Ask, Desk, Option, Origin, Permission, Question, asks, testing, wire
+from handraise.audit import DECISIONS
 from handraise.channels.terminal.reading import help_for
 from handraise.cli import app
 from handraise.client import Client
 from handraise.config import load
 from handraise.errors import SettingsError
 from handraise.policies import policy_for
+from handraise.server.health import PROBLEMS
 from handraise.server.http import status_of
+from handraise.server.metrics import NAMES as METRICS
 from handraise.server.openapi import document
 from handraise.testing import ScriptedPerson, a_permission, an_ask
+from handraise.testing.postgres import PostgresServer
 from quick import quick_handraise
-from serving import START, serving
+from serving import START, Served, serving
 
 ROOT = Path(__file__).parents[1]
 RUN = [ROOT / "README.md", ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
@@ -81,6 +87,7 @@ SAID: dict[str, list[Line]] = {
         says("Deploy shop", ["yes"]),
         says("Deploy blog", ["no"]),
     ],
+    "several-desks.md": [says("Deploy now", ["yes"])],
     "tokens-and-access.md": [says("Deploy now", ["yes"])],
 }
 
@@ -338,6 +345,94 @@ def test_the_desk_greets_as_the_quickstart_says(tmp_path: Path) -> None:
     assert matches(expected, re.sub(r"http://127\.0\.0\.1:\d+", URL, printed)), printed
 
 
+EXAMPLE_DATABASE = "postgresql://desk@db.example.org/desk"
+
+
+class House(Place):
+    """A place whose desk has its home where homes are, and whose PostgreSQL is a real one."""
+
+    def __init__(self, folder: Path, *, server: PostgresServer, programs: Path) -> None:
+        super().__init__(folder, url=URL, programs=programs)
+        self.home = folder / ".local" / "share" / "handraise"
+        self.database = server.address("desk")
+        self.env |= {"HANDRAISE_HOME": str(self.home), "PATH": f"{self.env['PATH']}:{server.programs}"}
+
+    async def follow(self, page: str, *notes: str) -> None:
+        """Do what the page says in the blocks with these notes."""
+        for note in notes:
+            (block,) = (each for each in blocks(ROOT / "docs" / "howto" / page) if note in each.note)
+            await run_block(block._replace(text=block.text.replace(EXAMPLE_DATABASE, self.database)), self, after=None)
+
+    @asynccontextmanager
+    async def desk(self, **changes: str) -> AsyncIterator[Served]:
+        async with serving(self.home, **changes) as desk:
+            self.url = desk.url
+            yield desk
+
+
+@pytest.fixture
+async def house(tmp_path: Path, postgres: PostgresServer) -> AsyncIterator[House]:
+    connection = await asyncpg.connect(postgres.address())
+    await connection.execute("create database desk")
+    with quick_handraise() as programs:
+        yield House(tmp_path, server=postgres, programs=programs)
+    await connection.execute("drop database desk with (force)")
+    await connection.close()
+
+
+async def test_a_desk_moves_to_postgresql_and_back_as_the_page_says(house: House) -> None:
+    page = "move-to-postgresql.md"
+    async with house.desk() as desk:
+        origin = {"agent": "ci", "session": "s1"}
+        await desk.ask(id="first", origin=origin)
+        await desk.answer("first", "SQLite")
+        await desk.ask(id="deploy", origin=origin, questions=[{"question": "Deploy now?"}])
+        old = desk.token
+    await house.follow(page, "the move to PostgreSQL", "the way back")
+    house.env["HANDRAISE_DATABASE"] = house.database
+    async with house.desk(database=house.database):
+        await house.follow(page, "is it well on PostgreSQL")
+    async with house.desk(database=f"sqlite:///{house.home}/back.db") as desk:
+        assert (await desk.answer("deploy", "yes"))["state"] == "answered"
+    (house.home / "token").unlink()
+    async with house.desk(database=house.database) as desk:
+        with_old = await desk.client(old)
+        assert (await with_old.get("/v1/asks")).status_code == 200
+        await house.follow(page, "the old token")
+        assert (await with_old.get("/v1/asks")).status_code == 401
+        assert (await desk.get("deploy"))["state"] == "asked"
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="needs sqlite3")
+async def test_a_backup_of_sqlite_is_made_and_restored_as_the_page_says(house: House) -> None:
+    page = "backups-and-upgrades.md"
+    async with house.desk() as desk:
+        await desk.ask(id="before")
+        await house.follow(page, "back up SQLite")
+        await desk.ask(id="after")
+        left = (house.home / "desk.db-wal").read_bytes()
+    (house.folder / "desk-backup.db").rename(house.home.parents[2] / "desk-backup.db")
+    (house.home / "desk.db-wal").write_bytes(left)  # as a desk leaves it that was killed
+    await house.follow(page, "restore SQLite", "give room back")
+    async with house.desk() as desk:
+        assert [ask["id"] for ask in (await desk.http.get("/v1/asks")).json()["asks"]] == ["before"]
+        assert (house.home / "desk.db").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_backup_of_postgresql_is_made_and_restored_as_the_page_says(house: House) -> None:
+    page = "backups-and-upgrades.md"
+    async with house.desk(database=house.database) as desk:
+        await desk.ask(id="before")
+        await house.follow(page, "back up PostgreSQL")
+        await desk.ask(id="after")
+    await house.follow(page, "restore PostgreSQL")
+    async with house.desk(database=house.database) as desk:
+        await desk.ask(id="later")
+        listed = (await desk.http.get("/v1/asks")).json()["asks"]
+        assert [ask["id"] for ask in listed] == ["before", "later"]
+        assert (await desk.http.get("/v1/cursor")).json() == {"cursor": 2}
+
+
 def test_the_keys_of_the_prompt_are_the_ones_in_the_page() -> None:
     page = ROOT / "docs" / "howto" / "answer.md"
     assert block_about(page, "the help of a question") == help_for(an_ask())
@@ -467,8 +562,8 @@ def test_every_command_and_option_named_exists(page: Path) -> None:
             continue
         if words[0] in SENTENCES:
             continue
-        name = " ".join(words[:2]) if words[0] == "token" else words[0]
-        if name == "token":
+        name = " ".join(words[:2]) if words[0] in ("token", "store") else words[0]
+        if name in ("token", "store"):
             continue
         assert name in COMMANDS, f"{where}: there is no `handraise {name}`"
         options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
@@ -562,6 +657,9 @@ def test_every_error_and_event_is_in_the_reference() -> None:
     assert [name for name in GENERATE.event_types() if f"| `{name}` |" not in events] == []
 
 
+ENDS = {"counter": ("_total",), "histogram": ("", "_bucket", "_count", "_sum"), "info": ("_info",)}  # of samples
+
+
 def field_names() -> set[str]:
     """Every name with an underscore that somebody may type: fields, settings, methods, fixtures, codes."""
     known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.DESK, *testing.__all__}
@@ -575,7 +673,8 @@ def field_names() -> set[str]:
         known |= set(schema.get("properties", ()))
     known |= {name for route in routes() for name in re.findall(r"\{(\w+)\}", route[1])}
     known |= {name for name in vars(import_module("handraise.testing.fixtures")) if not name.startswith("_")}
-    return known | {"asyncio_mode"}
+    known |= {f"{name}{end}" for name, (type, _) in METRICS.items() for end in ENDS.get(type, ("",))}
+    return known | {"asyncio_mode", *PROBLEMS, *DECISIONS.values()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -584,6 +683,14 @@ def test_every_field_method_and_setting_named_exists(page: Path) -> None:
     for code in inline_code(page):
         for name in re.findall(r"(?<![\w/.-])[a-z]+(?:_[a-z]+)+(?![\w/.-])", re.sub(r'"[^"]*"', "", code)):
             assert name in known, f"{page.name}: `{code}`: nothing is called {name}"
+
+
+def test_every_metric_and_problem_is_in_the_page_and_the_reverse() -> None:
+    page = ROOT / "docs" / "howto" / "monitor.md"
+    listed = set(re.findall(r"^\| `([a-z]+(?:_[a-z]+)+)` \|", page.read_text(), flags=re.MULTILINE))
+    metrics = {f"{name}{ENDS.get(type, ('',))[0]}" for name, (type, _) in METRICS.items()}
+    assert listed == metrics | set(PROBLEMS)
+    assert set(re.findall(r"\bhandraise_\w+", page.read_text())) <= field_names()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -23,14 +23,15 @@ from handraise.broker import Broker
 from handraise.clock import SystemClock
 from handraise.config import Settings
 from handraise.errors import SettingsError, StoreError
+from handraise.metrics import Lag
 from handraise.server import create_app
 from handraise.server.api import SignIn
 from handraise.server.protocol import JoiningProtocol
-from handraise.stores import Store
+from handraise.stores import Seen, Store, without_password
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.tokens import Tokens
 
-__all__ = ["Running", "bind", "open_parts", "open_store", "run_desk"]
+__all__ = ["Running", "bind", "look_at", "open_parts", "open_store", "run_desk"]
 
 HEARTBEAT = 15.0
 GRACE = 2  # seconds that open calls get to end; streams and waits are ended before
@@ -54,10 +55,9 @@ async def open_store(database: str) -> Store:
     """The store an address names. Raises SettingsError, StoreInUse, StoreTooNew."""
     scheme, _, rest = database.partition("://")
     if scheme == "sqlite":
-        path = rest.lstrip("/")
-        if path == MEMORY:
+        if rest.lstrip("/") == MEMORY:
             return await SqliteStore.open_file(MEMORY)
-        file = Path("/") / path
+        file = _file(rest)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             return await SqliteStore.open_file(file)
@@ -68,8 +68,31 @@ async def open_store(database: str) -> Store:
 
         return await PostgresStore.open_address(database)
     raise SettingsError(
-        f"HANDRAISE_DATABASE is {database!r}; it is sqlite:///path/to/desk.db or postgresql://user@host/database"
+        f"HANDRAISE_DATABASE is {without_password(database)!r}; it is sqlite:///path/to/desk.db or "
+        "postgresql://user@host/database"
     )
+
+
+async def look_at(database: str) -> Seen:
+    """What is at an address, found without making, locking or migrating anything. Raises StoreError, SettingsError."""
+    scheme, _, rest = database.partition("://")
+    if scheme == "sqlite":
+        if rest.lstrip("/") == MEMORY:
+            raise SettingsError(f"{database} keeps nothing; name a file, as in sqlite:///path/to/desk.db")
+        return SqliteStore.look(_file(rest))
+    if scheme in ("postgresql", "postgres"):
+        from handraise.stores.postgres import PostgresStore
+
+        return await PostgresStore.look(database)
+    raise SettingsError(
+        f"{without_password(database)!r} is no address of a database; one is sqlite:///path/to/desk.db or "
+        "postgresql://user@host/database"
+    )
+
+
+def _file(path: str) -> Path:
+    """The file that the path of an address names; it is absolute, however many strokes it begins with."""
+    return Path("/") / path.lstrip("/")
 
 
 @asynccontextmanager
@@ -147,11 +170,13 @@ async def run_desk(settings: Settings, *, listener: socket.socket) -> AsyncItera
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
     async with open_parts(settings) as (broker, tokens):
         sign_in = SignIn(clock=broker.clock)
+        lag = Lag()
         app = create_app(
             broker,
             tokens=tokens,
             sign_in=sign_in,
             port=port,
+            lag=lag,
             allowed_hosts=(*settings.allowed_hosts, shown),
         )
         server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker))
@@ -159,6 +184,7 @@ async def run_desk(settings: Settings, *, listener: socket.socket) -> AsyncItera
         tasks = await asyncio.TaskGroup().__aenter__()
         serving = tasks.create_task(server.serve(sockets=[listener]))
         beating = tasks.create_task(_beat(broker))
+        watching = tasks.create_task(lag.watch())
         desk = json.dumps({"url": url, "pid": os.getpid()})
         try:
             await server.ready.wait()
@@ -170,6 +196,7 @@ async def run_desk(settings: Settings, *, listener: socket.socket) -> AsyncItera
             server.stop()
             await asyncio.wait([serving])
             beating.cancel()
+            watching.cancel()
             _remove_own(settings.desk_file, desk)
             await tasks.__aexit__(None, None, None)
 
@@ -220,14 +247,20 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, *, before_shutdown: Callable[[], None]) -> None:
         super().__init__(config)
         self._before_shutdown = before_shutdown
+        self._stopped = asyncio.Event()
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
 
+    async def main_loop(self) -> None:
+        """Wait to be stopped. uvicorn looks ten times a second, for a date header and limits that we do not have."""
+        await self._stopped.wait()
+
     def stop(self) -> None:
         self.should_exit = True
+        self._stopped.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

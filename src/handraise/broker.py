@@ -40,9 +40,11 @@ from handraise.errors import (
 )
 from handraise.events import Event
 from handraise.feed import Feeds
+from handraise.metrics import Counts
 from handraise.policies import Forward, policy_for
 from handraise.sessions import Sessions
 from handraise.stores import Change, NewAsk, Opened, Query, Store
+from handraise.tables import writable
 from handraise.wire import (
     Stored,
     StoredEvent,
@@ -89,6 +91,7 @@ class Broker:
         self.feeds = Feeds(store, self.clock)
         self.sessions = Sessions(store)
         self.handling = handling or Handling()
+        self.counts = Counts()
         self._keep = keep
         self._opening: dict[str, tuple[str, Ask]] = {}
         self._remembered: dict[str, Ask] = {}
@@ -153,7 +156,7 @@ class Broker:
 
     async def _open_numbered(self, ask: Ask, how: _How) -> Opened:
         await self._flush_deliveries()  # what the agent has taken is over, also if that is not written yet
-        newest = await self.store.newest(ask.id)
+        newest = (await self.store.newest([ask.id])).get(ask.id)
         number = 1
         if newest is not None:
             number = int(newest.id.rpartition("#")[2]) + _is_over(newest)
@@ -172,6 +175,8 @@ class Broker:
             opened = await self.store.open(row)
             if opened.how == "differs":
                 raise AskDiffers(ask.id)
+            if opened.how != "joined":
+                self._count_opening(ask, row)
             if wait is None or opened.stored.state in SETTLED:
                 return opened
             heard = await self._settled(settled, timeout=wait)
@@ -181,6 +186,14 @@ class Broker:
         if heard is not None and heard.openings != opened.stored.openings:  # how the opening before this one ended
             heard = await self.wait(ask.id, timeout=wait)
         return opened._replace(stored=heard or await self.stored(ask.id))
+
+    def _count_opening(self, ask: Ask, row: NewAsk) -> None:
+        if ask.permission is None:
+            self.counts.questions += 1
+        else:
+            self.counts.permissions += 1
+        if row.answer is not None:
+            self.counts.answers["policy"].add(0)
 
     def _decided(self, ask: Ask, how: _How) -> NewAsk:
         """The row of a new ask with policy's verdict in it. Nobody evaluates policy again for it."""
@@ -292,19 +305,22 @@ class Broker:
         """
         return (await self.take_back(id, reason=reason)).ask()
 
-    async def take_back(self, id: str, *, reason: str | None = None) -> Stored:
+    async def take_back(self, id: str, *, reason: str | None = None, source: str | None = None) -> Stored:
+        """`withdraw`, for those who want the text. `source` is where it came from, kept for the audit alone."""
         change = Change(
             states=("asked",),
-            set={"state": "withdrawn", "withdrawn_reason": _writable(reason)},
+            set={"state": "withdrawn", "withdrawn_reason": writable(reason)},
             event="withdrawn",
             at=self.clock.now(),
+            source=source,
         )
         changed = await self.store.change(id, change)
         if changed is None:
-            newest = await self.store.newest(id)
+            newest = (await self.store.newest([id])).get(id)
             if newest is None:
                 raise AskNotFound(id)
-            return await self.take_back(newest.id, reason=reason)
+            return await self.take_back(newest.id, reason=reason, source=source)
+        self.counts.withdrawn += changed.done
         if changed.done or changed.stored.state == "withdrawn":
             return changed.stored
         raise _already_answered(changed.stored)
@@ -328,8 +344,8 @@ class Broker:
         """Refuse it, finally. The reason reaches the agent."""
         return await self.answer(id, Answer(rejected=True, reason=reason, by=by, via=via))
 
-    async def settle(self, id: str, answer: Answer, *, again: bool = True) -> Stored:
-        """`answer`, for those who want the text rather than the record.
+    async def settle(self, id: str, answer: Answer, *, again: bool = True, source: str | None = None) -> Stored:
+        """`answer`, for those who want the text rather than the record. `source` is kept for the audit alone.
 
         Without `again` only the first one is let through: the same answer a second time is AlreadyAnswered too.
         """
@@ -339,6 +355,7 @@ class Broker:
             stored = await self.stored(id)
             if stored.state == "asked":
                 raise
+            self.counts.races_lost += 1
             raise _lost(stored) from None
         now = self.clock.now()
         state, told = _closing(fitted)
@@ -347,22 +364,26 @@ class Broker:
             set={"state": state, "answer": answer_text(fitted, at=now)},
             event=told,
             at=now,
+            source=source,
         )
         changed = await self.store.change(id, change)
         if changed is None:
             raise AskNotFound(id)
         if changed.done:
+            self.counts.decided(fitted.by, after=now - changed.stored.asked_at)
             return changed.stored
         winner = changed.stored.settled()
         if again and winner is not None and winner.same_as(fitted):
             return changed.stored
+        self.counts.races_lost += 1
         raise _lost(changed.stored)
 
     async def keep_waiting(self, id: str) -> Ask:
         """Move the deadline by the time the ask was given. Without a deadline there is nothing to move."""
         return (await self.extend(id)).ask()
 
-    async def extend(self, id: str) -> Stored:
+    async def extend(self, id: str, *, source: str | None = None) -> Stored:
+        """`keep_waiting`, for those who want the text. `source` is kept for the audit alone."""
         stored = await self.stored(id)
         now = self.clock.now()
         if stored.state == "asked" and stored.deadline is not None and stored.timeout is not None:
@@ -371,6 +392,7 @@ class Broker:
                 set={"deadline": max(stored.deadline, now) + stored.timeout},
                 event="deadline_moved",
                 at=now,
+                source=source,
             )
             changed = await self.store.change(id, change)
             stored = stored if changed is None else changed.stored
@@ -454,10 +476,12 @@ class Broker:
         earliest = self._deadlines[0] if self._deadlines else None
         for told in events:
             stored = told.ask
-            if told.type == "asked" and (opening := self._opening.pop(stored.id, None)) is not None:
-                content, ask = opening
-                if content == stored.content:
+            if told.type == "asked":
+                content, ask = self._opening.pop(stored.id, (None, None))
+                if ask is not None and content == stored.content:
                     self._remember(ask)
+                else:  # another desk's; under an id that was pruned it may ask something else
+                    self._remembered.pop(stored.id, None)
             if stored.state in SETTLED:
                 for settled in self._waiters.pop(stored.id, ()):
                     if not settled.done():
@@ -483,12 +507,16 @@ class Broker:
 
     async def _expire(self) -> None:
         now = self.clock.now()
-        due: set[str] = set()
+        due: dict[str, None] = {}  # told in the order of their deadlines; of one that was moved the last entry counts
         while self._deadlines and self._deadlines[0][0] <= now and len(due) < MOST_AT_ONCE:
-            due.add(heapq.heappop(self._deadlines)[1])
+            _, id = heapq.heappop(self._deadlines)
+            due.pop(id, None)
+            due[id] = None
         try:
             closings = [closing for id in due if (closing := await self._closing_by_timeout(id, now=now)) is not None]
-            await self.store.change_all(closings)
+            for changed in await self.store.change_all(closings):
+                if changed is not None and changed.done:
+                    self.counts.decided("policy:timeout", after=now - changed.stored.asked_at)
         except StoreError as failure:
             log.error("%d deadlines could not be written, trying again: %s", len(due), failure)
             for id in due:
@@ -513,6 +541,7 @@ class Broker:
                 gone = MOST_AT_ONCE
                 while gone == MOST_AT_ONCE:
                     gone = await self.store.prune(before=before, limit=MOST_AT_ONCE)
+                    self.counts.pruned += gone
                     await asyncio.sleep(BETWEEN_PRUNES)
             except StoreError as failure:
                 log.error("what is older than %s could not be pruned, trying again later: %s", keep, failure)
@@ -538,16 +567,31 @@ class Broker:
                 raise
 
     async def report(self, deliveries: Iterable[tuple[str, str | None]]) -> list[Stored | None]:
-        """Write deliveries now, `(id, error)` each; None stands for an ask nobody knows."""
+        """Write deliveries now, `(id, error)` each; None stands for an ask nobody knows.
+
+        An ask is written once, however often it is named: taken if one entry says so, else with the last error.
+        """
         now = self.clock.now()
         taken = _delivery(now, error=None)
-        changes = [(id, taken if error is None else _delivery(now, error=error)) for id, error in deliveries]
-        reported: list[Stored | None] = []
-        for (id, change), changed in zip(changes, await self.store.change_all(changes), strict=True):
-            if changed is None and (newest := await self.store.newest(id)) is not None:
-                changed = await self.store.change(newest.id, change)
-            reported.append(None if changed is None else changed.stored)
-        return reported
+        named = list(deliveries)
+        said: dict[str, str | None] = {}
+        for id, error in named:
+            if said.get(id, "") is not None:
+                said[id] = error
+        changes = {id: taken if error is None else _delivery(now, error=error) for id, error in said.items()}
+        reported = dict(zip(changes, await self.store.change_all(list(changes.items())), strict=True))
+        newest = await self._without_number([id for id, changed in reported.items() if changed is None])
+        again = [(stored.id, changes[id]) for id, stored in newest.items()]
+        reported |= zip(newest, await self.store.change_all(again), strict=True)
+        for id, changed in reported.items():
+            if changed is not None and changed.done:
+                self.counts.delivered += changes[id] is taken
+                self.counts.failed += changes[id] is not taken
+        return [None if (changed := reported[id]) is None else changed.stored for id, _ in named]
+
+    async def _without_number(self, ids: Sequence[str]) -> dict[str, Stored]:
+        """The asks that are meant by ids without their ordinal."""
+        return await self.store.newest(ids) if ids else {}
 
 
 def _give_up(settled: asyncio.Future[Stored | None]) -> None:
@@ -561,13 +605,8 @@ def _closing(answer: Answer) -> tuple[Any, str]:
 
 
 def _delivery(now: int, *, error: str | None) -> Change:
-    taken = {"delivered_at": now, "delivery_error": None} if error is None else {"delivery_error": _writable(error)}
+    taken = {"delivered_at": now, "delivery_error": None} if error is None else {"delivery_error": writable(error)}
     return Change(states=("answered", "rejected"), undelivered=True, set=taken, event="delivered", at=now)
-
-
-def _writable(text: str | None) -> str | None:
-    """Text of an adapter as a database takes it: a file name or a terminal may bring half of a surrogate pair."""
-    return None if text is None else text.encode(errors="backslashreplace").decode()
 
 
 def _is_over(stored: Stored) -> bool:

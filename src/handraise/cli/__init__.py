@@ -8,7 +8,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from handraise.cli import answer, ask, asks, demo, doctor, keep_waiting, reject, serve, token, watch
+from handraise.cli import answer, ask, asks, audit, demo, doctor, keep_waiting, reject, serve, store, token, watch
 from handraise.cli import open as open_page
 from handraise.errors import (
     AlreadyAnswered,
@@ -44,7 +44,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, demo, ask, asks, answer, reject, keep_waiting, watch, token, open_page, doctor):
+for command in (serve, demo, ask, asks, answer, reject, keep_waiting, watch, audit, token, store, open_page, doctor):
     command.add_to(app)
 
 

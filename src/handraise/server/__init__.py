@@ -10,6 +10,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from handraise.broker import Broker
 from handraise.errors import HandraiseError
+from handraise.metrics import Lag
+from handraise.server import audit
 from handraise.server.api import SignIn, on_error, routes
 from handraise.server.asks import AskRoutes
 from handraise.server.compat import opencode, sandbox_agent
@@ -28,6 +30,7 @@ def create_app(
     tokens: Tokens,
     sign_in: SignIn,
     port: int,
+    lag: Lag,
     allowed_hosts: Collection[str] = (),
 ) -> ASGIApp:
     """The hot routes are chosen before the framework sees them; the rest are ordinary."""
@@ -41,7 +44,8 @@ def create_app(
         routes=[
             *sandbox_agent.routes(broker),
             *opencode.routes(broker),
-            *routes(broker, tokens=tokens, sign_in=sign_in, port=port),
+            *audit.routes(broker),
+            *routes(broker, tokens=tokens, sign_in=sign_in, port=port, lag=lag),
         ],
         exception_handlers={HandraiseError: on_error, HTTPException: on_error},
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import secrets
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,9 +16,12 @@ from starlette.routing import Match, Route
 
 from handraise.broker import Broker
 from handraise.clock import Clock
-from handraise.errors import HandraiseError
+from handraise.errors import HandraiseError, StoreFailed
+from handraise.metrics import Lag
 from handraise.server.gate import cookie_name, require
+from handraise.server.health import PROBLEMS, VERSION, Health
 from handraise.server.http import RouteNotFound, WrongMethod, error_body, error_headers, read_body, status_of
+from handraise.server.metrics import MEDIA_TYPE, Metrics
 from handraise.server.openapi import document
 from handraise.stores import Query
 from handraise.tokens import Tokens
@@ -36,7 +38,7 @@ _PAGE_HEADERS = {
     "cache-control": "no-store",
 }
 
-_JSON_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -64,7 +66,7 @@ def json_response(body: Any, *, status: int = 200) -> Response:
         to_json(body),
         status_code=status,
         media_type="application/json",
-        headers=_JSON_HEADERS,
+        headers=_HEADERS,
     )
 
 
@@ -73,7 +75,7 @@ async def on_error(request: Request, error: Exception) -> Response:
         error = _in_our_words(request, error)
     headers = {name.decode(): value.decode() for name, value in error_headers(error)}
     return Response(
-        error_body(error), status_code=status_of(error), media_type="application/json", headers=_JSON_HEADERS | headers
+        error_body(error), status_code=status_of(error), media_type="application/json", headers=_HEADERS | headers
     )
 
 
@@ -87,30 +89,31 @@ def _in_our_words(request: Request, error: Exception) -> HandraiseError:
     return WrongMethod(f"this route takes {allow}", allow=allow)
 
 
-def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int) -> list[Route]:
-    async def health(request: Request) -> Response:
-        await broker.store.cursor()
-        return json_response({"status": "ok", "version": version("handraise")})
+class Monitoring:
+    """How the desk is, for load balancers and monitoring systems."""
+
+    def __init__(self, broker: Broker, *, lag: Lag) -> None:
+        self._health = Health(broker.store, lag=lag)
+        self._metrics = Metrics(broker, lag=lag)
+
+    async def health(self, request: Request) -> Response:
+        status, problems = await self._health.look()
+        told = {"status": status, "version": VERSION, "problems": problems}
+        if status == "down":
+            said = "; ".join(PROBLEMS[problem] for problem in problems)
+            raise StoreFailed(f"{said}; the log of the desk says why", **told)
+        return json_response(told)
+
+    async def metrics(self, request: Request) -> Response:
+        require(request.scope, "answer")
+        return Response(await self._metrics.text(), media_type=MEDIA_TYPE, headers=_HEADERS)
+
+
+def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int, lag: Lag) -> list[Route]:
+    monitoring = Monitoring(broker, lag=lag)
 
     async def openapi(request: Request) -> Response:
         return json_response(document())
-
-    async def metrics(request: Request) -> Response:
-        waiting = await broker.store.read("select count(*) from asks where state = 'asked'")
-        lines = (
-            "# TYPE handraise_asks_open gauge",
-            "# HELP handraise_asks_open Asks that wait for an answer.",
-            f"handraise_asks_open {waiting[0][0]}",
-            "# TYPE handraise_waits gauge",
-            "# HELP handraise_waits Callers that wait for an answer.",
-            f"handraise_waits {broker.waits}",
-            "# TYPE handraise_listeners gauge",
-            "# HELP handraise_listeners Event streams that are open.",
-            f"handraise_listeners {len(broker.feeds)}",
-            "# EOF",
-            "",
-        )
-        return Response("\n".join(lines), media_type="application/openmetrics-text; version=1.0.0; charset=utf-8")
 
     async def cursor(request: Request) -> Response:
         require(request.scope, "answer")
@@ -169,9 +172,9 @@ def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int) -> lis
         return _page("handraise", text)
 
     return [
-        Route("/healthz", health),
+        Route("/healthz", monitoring.health),
         Route("/openapi.json", openapi),
-        Route("/metrics", metrics),
+        Route("/metrics", monitoring.metrics),
         Route("/v1/cursor", cursor),
         Route("/v1/sessions", list_sessions),
         Route("/v1/sessions/{id:path}", show_session),

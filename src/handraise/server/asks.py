@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from handraise.asks import Answer, Ask, Handling, Origin
 from handraise.broker import Broker
 from handraise.errors import AskDoesNotFit, AskNotFound, Forbidden, Overloaded
-from handraise.server.gate import require
+from handraise.server.gate import require, source_of
 from handraise.server.http import Gone, RouteNotFound, WrongMethod, hung_up, query, read_body, send_json
 from handraise.stores import Query
 from handraise.tokens import OWNED, Token
@@ -30,7 +30,7 @@ from handraise.wire import (
     parse_ask_body,
 )
 
-__all__ = ["AskRoutes"]
+__all__ = ["AskRoutes", "number"]
 
 LONGEST_WAIT = 300.0
 MOST_WAITS = 5_000  # each parked call costs a connection and about 20 kB; more belong on one stream
@@ -145,8 +145,8 @@ class AskRoutes:
     async def _list(self, scope: Scope, send: Send) -> None:
         require(scope, "answer")
         asked = query(scope["query_string"], "state", "agent", "session", "run", "after", "limit")
-        after = _number(asked.pop("after", "0"), name="after")
-        limit = _number(asked.pop("limit", str(PAGE)), name="limit", least=1, most=MOST_LISTED)
+        after = number(asked.pop("after", "0"), name="after")
+        limit = number(asked.pop("limit", str(PAGE)), name="limit", least=1, most=MOST_LISTED)
         if asked.get("state") not in (None, "asked", "answered", "rejected", "withdrawn"):
             raise BadBody("state is one of asked, answered, rejected, withdrawn")
         page = await self._broker.store.find(Query(**asked), after=after, limit=limit + 1)
@@ -159,31 +159,33 @@ class AskRoutes:
         token = require(scope, "answer")
         body = parse(AnswerBody, await read_body(scope, receive))
         by, via = _who(token, by=body.by, via=body.via)
-        stored = await self._settle(token, id, body.answer(by=by, via=via))
+        stored = await self._settle(scope, id, body.answer(by=by, via=via))
         await self._tell(send, stored)
 
     async def _reject(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "answer")
         body = parse(RejectBody, await read_body(scope, receive))
         by, via = _who(token, by=body.by, via=body.via)
-        stored = await self._settle(token, id, Answer(rejected=True, reason=body.reason, by=by, via=via))
+        stored = await self._settle(scope, id, Answer(rejected=True, reason=body.reason, by=by, via=via))
         await self._tell(send, stored)
 
-    async def _settle(self, token: Token, id: str, answer: Answer) -> Stored:
-        if not token.owner:
-            return await self._broker.settle(id, answer)
-        return await self._broker.settle((await self._seen(token, id)).id, answer)
+    async def _settle(self, scope: Scope, id: str, answer: Answer) -> Stored:
+        token: Token = scope["token"]
+        if token.owner:
+            id = (await self._seen(token, id)).id
+        return await self._broker.settle(id, answer, source=source_of(scope))
 
     async def _keep_waiting(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "answer")
         await read_body(scope, receive)
         stored = await self._seen(token, id)
-        await self._tell(send, await self._broker.extend(stored.id))
+        await self._tell(send, await self._broker.extend(stored.id, source=source_of(scope)))
 
     async def _withdraw(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "ask")
         body = parse(WithdrawBody, await read_body(scope, receive))
-        await self._tell(send, await self._broker.take_back(token.own_id(id), reason=body.reason))
+        id = token.own_id(id)
+        await self._tell(send, await self._broker.take_back(id, reason=body.reason, source=source_of(scope)))
 
     async def deliveries(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/deliveries`: agents took answers, or could not."""
@@ -199,7 +201,8 @@ class AskRoutes:
         """The ask that this caller means by an id, if it may see it. An ask of its own comes first."""
         store = self._broker.store
         if token.owner and token.may("ask"):
-            own = await store.get(token.own_id(id)) or await store.newest(token.own_id(id))
+            own_id = token.own_id(id)
+            own = await store.get(own_id) or (await store.newest([own_id])).get(own_id)
             if own is not None:
                 return own
         if not token.may("answer"):
@@ -230,11 +233,12 @@ def _seconds(query_string: bytes) -> float | None:
     return seconds
 
 
-def _number(text: str, *, name: str, least: int = 0, most: int = 2**62) -> int:
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
-    if not least <= number <= most:
+def number(text: str, *, name: str, least: int = 0, most: int = 2**62) -> int:
+    """A parameter of the query as a whole number. Raises BadBody."""
+    found = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not least <= found <= most:
         raise BadBody(f"{name} is a whole number from {least}" + ("" if most == 2**62 else f" to {most}"))
-    return number
+    return found
 
 
 def _who(token: Token, *, by: str | None, via: str | None) -> tuple[str, str]:

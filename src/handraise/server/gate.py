@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from handraise.audit import source
 from handraise.errors import Forbidden, HandraiseError, Unauthorized
 from handraise.server.http import Gone, send_error
 from handraise.server.protocol import WRITE_CHUNK
 from handraise.tokens import Token, Tokens
 
-__all__ = ["Gate", "cookie_name", "require"]
+__all__ = ["Gate", "cookie_name", "require", "source_of"]
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -37,6 +38,12 @@ def require(scope: Scope, wanted: str) -> Token:
             f"the token {token.name!r} may not do this; it takes the scope {wanted!r}", scope=wanted, token=token.name
         )
     return token
+
+
+def source_of(scope: Scope) -> str:
+    """Which token calls, and from which address, for the audit. No header is believed: anybody can send one."""
+    client = scope.get("client")
+    return source(scope["token"].name, client[0] if client else None)
 
 
 class Gate:

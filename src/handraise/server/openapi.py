@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Ask
+from handraise.server.health import PROBLEMS
 from handraise.wire import AnswerBody, AskBody, DeliveriesBody, RejectBody, TokenBody, WithdrawBody, json_schemas
 
 __all__ = ["document"]
@@ -67,6 +68,7 @@ _TAGS = {
     "events": "What happens, as it happens.",
     "sessions": "The conversations that asks come from, and the questions of one of them.",
     "access": "Tokens and signing in.",
+    "audit": "Who or what decided, when, through what and from where.",
     "desk": "The desk itself.",
     "opencode": "The routes of an OpenCode server, so that its clients answer for every agent. In its own words.",
 }
@@ -159,7 +161,13 @@ _ROUTES = (
         "Every event once and in order, after a cursor or from now on. A token that may only ask names its `worker`",
         scope="",
         parameters=("after_event", "run", "session", "worker", "Last-Event-ID"),
-        replies={200: ("text/event-stream", "Each frame has the cursor as `id` and an Event as `data`.")},
+        replies={
+            200: (
+                "text/event-stream",
+                "Each frame has the cursor as `id` and an Event as `data`, or a Pruned where events after your cursor "
+                "are no longer kept.",
+            )
+        },
         refusals=("bad_request",),
         tag="events",
     ),
@@ -273,6 +281,16 @@ _ROUTES = (
         tag="access",
     ),
     _Route(
+        "GET /v1/audit",
+        "read_the_audit",
+        "A line for every decision that is still kept, by people, policy, timeouts and agents, in order",
+        scope="admin",
+        parameters=("since", "until", "after_line", "lines"),
+        replies={200: ("Audit", "A page of lines. It may have few or none, and is the last one if it has no `next`.")},
+        refusals=("bad_request",),
+        tag="audit",
+    ),
+    _Route(
         "GET /",
         "show_the_front_page",
         "The front page",
@@ -283,16 +301,19 @@ _ROUTES = (
     _Route(
         "GET /healthz",
         "check_health",
-        "Whether the desk is there",
+        "Whether the desk is well",
         scope=None,
-        replies={200: ("Health", "It is.")},
+        replies={
+            200: ("Health", "It takes asks. `degraded` says that something is wrong all the same."),
+            503: ("Down", "The database can be neither written nor read."),
+        },
         tag="desk",
     ),
     _Route(
         "GET /metrics",
         "show_metrics",
         "Numbers for a monitoring system, as OpenMetrics",
-        scope="",
+        scope="answer",
         replies={200: ("application/openmetrics-text", "One line a number.")},
         tag="desk",
     ),
@@ -425,6 +446,10 @@ def _list(items: Schema) -> Schema:
     return {"type": "array", "items": items}
 
 
+def _one_of(*values: str) -> Schema:
+    return {"type": "string", "enum": list(values)}
+
+
 def _object(fields: Mapping[str, Schema], *, optional: Iterable[str] = ()) -> Schema:
     required = [name for name in fields if name not in set(optional)]
     return {"type": "object", "properties": dict(fields), "required": required}
@@ -467,6 +492,10 @@ _PARAMETERS: dict[str, Schema] = {
     "limit": _parameter("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Asks a page."),
     "after_ask": _parameter("after", {**_COUNT, "maximum": 2**62}, "`next` of the page before."),
     "after_event": _parameter("after", {**_COUNT, "maximum": 2**62}, "Read on after this cursor; 0 is the beginning."),
+    "since": _parameter("since", _TIME, "Only what was decided at this time or later."),
+    "until": _parameter("until", _TIME, "Only what was decided before this time."),
+    "after_line": _parameter("after", {**_COUNT, "maximum": 2**62}, "`next` of the page before."),
+    "lines": _parameter("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Lines a page."),
     "Last-Event-ID": _parameter(
         "Last-Event-ID", {**_COUNT, "maximum": 2**62}, "As `after`, and stronger; browsers send it.", place="header"
     ),
@@ -710,6 +739,38 @@ _SESSION = {
     "created_at": _TIME,
     "open_asks": _COUNT,
 }
+_LIST_OR_NULL: Schema = {"type": ["array", "null"]}
+_AUDIT_LINE: dict[str, Schema] = {
+    name: {**schema, "description": meaning}
+    for name, schema, meaning in (
+        ("cursor", _COUNT, "Of the event it was told with."),
+        ("at", _TIME, "When it was decided."),
+        ("decision", _one_of("answered", "rejected", "withdrawn", "kept_waiting"), "What was decided."),
+        ("decided_by", _one_of("person", "policy", "timeout", "agent"), "Who or what did."),
+        ("by", _TEXT_OR_NULL, "The name that the decision carries. Programs of an admin may say another than theirs."),
+        ("via", _TEXT_OR_NULL, "Through what: `http`, `cli`, `terminal`, `sdk`, `opencode`, `policy`, …"),
+        ("token", _TEXT_OR_NULL, "Name of the token it came with; null where no call was made."),
+        ("address", _TEXT_OR_NULL, "Where the call came from, as the desk saw it: behind a proxy, the proxy."),
+        ("ask", _TEXT, "Id of the ask."),
+        ("kind", _one_of("question", "permission", "plan"), "What kind of ask."),
+        ("title", _TEXT, "What was asked, or was to be done, on one line; hidden characters are spelled out."),
+        ("agent", _TEXT, "Who asked."),
+        ("session", _TEXT, "In which session."),
+        ("run", _TEXT_OR_NULL, "In which run."),
+        ("step", _TEXT_OR_NULL, "In which step of it."),
+        ("cwd", _TEXT_OR_NULL, "In which folder."),
+        ("machine", _TEXT_OR_NULL, "On which machine."),
+        ("answers", {**_LIST_OR_NULL, "items": _list(_TEXT)}, "Values given, a list per question."),
+        ("reply", _TEXT_OR_NULL, "What a permission got: `once`, `always`, `reject`."),
+        ("scope", _TEXT_OR_NULL, "How far an `always` reaches."),
+        ("patterns", {**_LIST_OR_NULL, "items": _TEXT}, "What an `always` was narrowed to."),
+        ("input", {"type": ["object", "null"]}, "What the tool gets instead, where it was edited."),
+        ("reason", _TEXT_OR_NULL, "Why it was rejected or withdrawn, or what was said with a reply."),
+        ("notes", {**_LIST_OR_NULL, "items": _TEXT_OR_NULL}, "What was said beside the answers."),
+        ("why", {**_LIST_OR_NULL, "items": _TEXT}, "How policy came to it: rules, the timeout."),
+    )
+}
+_PROBLEM_CODES: Schema = _list({"type": "string", "enum": list(PROBLEMS)})
 _SCOPES: Schema = _list({"type": "string", "enum": ["ask", "answer", "admin"]})
 
 _TOLD: dict[str, Schema] = {
@@ -726,6 +787,17 @@ _TOLD: dict[str, Schema] = {
             "ask": _ref("Ask"),
         }
     ),
+    "Pruned": _object(
+        {
+            "type": {"const": "pruned", "type": "string"},
+            "at": _TIME,
+            "through": {
+                **_COUNT,
+                "description": "The cursor of the last event that is gone, and the `id` of the frame.",
+            },
+            "message": _TEXT,
+        }
+    ),
     "QuestionEvent": _object(
         {
             "type": {"type": "string", "enum": ["question.requested", "question.resolved"]},
@@ -739,13 +811,26 @@ _TOLD: dict[str, Schema] = {
         }
     ),
     "Cursor": _object({"cursor": _COUNT}),
+    "Audit": _object({"lines": _list(_ref("AuditLine")), "next": _TEXT}, optional=["next"]),
+    "AuditLine": _object(_AUDIT_LINE),
     "Session": _object(_SESSION),
     "Sessions": _object({"sessions": _list(_ref("Session"))}),
     "Token": _object({"name": _TEXT, "scopes": _SCOPES, "created_at": _TIME}),
     "Tokens": _object({"tokens": _list(_ref("Token"))}),
     "NewToken": _object({"name": _TEXT, "scopes": _SCOPES, "token": _TEXT}),
     "SignInLink": _object({"url": {"type": "string", "format": "uri"}}),
-    "Health": _object({"status": {"const": "ok", "type": "string"}, "version": _TEXT}),
+    "Health": _object(
+        {"status": {"type": "string", "enum": ["ok", "degraded"]}, "version": _TEXT, "problems": _PROBLEM_CODES}
+    ),
+    "Down": _object(
+        {
+            "error": {"type": "string", "enum": ["store_failed"]},
+            "message": _TEXT,
+            "status": {"type": "string", "enum": ["down"]},
+            "version": _TEXT,
+            "problems": _PROBLEM_CODES,
+        }
+    ),
     "Document": {"type": "object"},
     "True": {"const": True, "type": "boolean"},
     "OpenCodeRequests": _list(_object({"id": _TEXT, "sessionID": _TEXT})),
@@ -824,6 +909,39 @@ _EXAMPLES: dict[str, Any] = {
     "AskBody": _ASK_BODY,
     "Ask": _ASK,
     "Event": {"type": "answered", "at": "2026-01-01T12:00:42.000Z", "ask": _ASK},
+    "Pruned": {
+        "type": "pruned",
+        "at": "2026-01-01T12:00:42.000Z",
+        "through": 1000,
+        "message": "events up to this one were pruned before you read them; list the asks again, then go on from here",
+    },
+    "AuditLine": {
+        "cursor": 2,
+        "at": "2026-01-01T12:00:42.000Z",
+        "decision": "answered",
+        "decided_by": "person",
+        "by": "ana",
+        "via": "http",
+        "token": "ana",
+        "address": "127.0.0.1",
+        "ask": "build-7",
+        "kind": "question",
+        "title": "Which database should I use?",
+        "agent": "claude",
+        "session": "claude:4f1c",
+        "run": None,
+        "step": None,
+        "cwd": "/home/ana/shop",
+        "machine": None,
+        "answers": [["Postgres"]],
+        "reply": None,
+        "scope": None,
+        "patterns": None,
+        "input": None,
+        "reason": None,
+        "notes": None,
+        "why": None,
+    },
     "AnswerBody": {"answers": [["Postgres"]]},
     "RejectBody": {"reason": "let us talk first"},
     "WithdrawBody": {"reason": "aborted"},
@@ -841,7 +959,14 @@ _EXAMPLES: dict[str, Any] = {
     },
     "TokenBody": {"name": "ci", "scopes": ["ask"]},
     "Cursor": {"cursor": 2},
-    "Health": {"status": "ok", "version": "0.1.0"},
+    "Health": {"status": "ok", "version": "0.1.0", "problems": []},
+    "Down": {
+        "error": "store_failed",
+        "message": "the database does not answer; the log of the desk says why",
+        "status": "down",
+        "version": "0.1.0",
+        "problems": ["database_away"],
+    },
 }
 _TEXTS = {
     "text/event-stream": "id: 2\nevent: answered\n"

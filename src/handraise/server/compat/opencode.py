@@ -34,7 +34,7 @@ from handraise.asks import Answer, Ask, Permission, Question
 from handraise.broker import Broker
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn
 from handraise.server.api import json_response
-from handraise.server.gate import require
+from handraise.server.gate import require, source_of
 from handraise.server.http import RouteNotFound, WrongMethod, read_body
 from handraise.server.stream import follow, stream
 from handraise.stores import Query
@@ -100,29 +100,29 @@ class _Desk:
         return json_response({"healthy": True, "version": version("handraise")})
 
     async def reply_question(self, request: Request) -> Response:
-        token = require(request.scope, "answer")
+        require(request.scope, "answer")
         id = _request_id(QUESTION, request.scope)
         labels = _labels(await _body(request))
         ask = await self._find(QUESTION, id, directory=_directory(request))
-        return await self._settle(token, ask, to_answer(ask, labels), kind=QUESTION, id=id)
+        return await self._settle(request, ask, to_answer(ask, labels), kind=QUESTION, id=id)
 
     async def reject_question(self, request: Request) -> Response:
-        token = require(request.scope, "answer")
+        require(request.scope, "answer")
         id = _request_id(QUESTION, request.scope)
         ask = await self._find(QUESTION, id, directory=_directory(request))
-        return await self._settle(token, ask, Answer(rejected=True), kind=QUESTION, id=id)
+        return await self._settle(request, ask, Answer(rejected=True), kind=QUESTION, id=id)
 
     async def reply_permission(self, request: Request) -> Response:
-        token = require(request.scope, "answer")
+        require(request.scope, "answer")
         id = _request_id(PERMISSION, request.scope)
         body = await _body(request)
         answer = Answer(reply=_reply(body, "reply"), reason=_message(body))
         ask = await self._find(PERMISSION, id, directory=_directory(request))
-        return await self._settle(token, ask, answer, kind=PERMISSION, id=id)
+        return await self._settle(request, ask, answer, kind=PERMISSION, id=id)
 
     async def reply_permission_of_session(self, request: Request) -> Response:
         """The deprecated twin. It knows the session, so a directory means nothing here."""
-        token = require(request.scope, "answer")
+        require(request.scope, "answer")
         _, session, _, id = _parts(request.scope, count=4)
         _check_prefix("ses", session, at="sessionID")
         _check_prefix("per", id, at="permissionID")
@@ -130,7 +130,7 @@ class _Desk:
         ask = await self._find(PERMISSION, id, directory=None)
         if session not in (ask.origin.session, _prefixed("ses", ask.origin.session)):
             raise _not_found(PERMISSION, id)
-        return await self._settle(token, ask, answer, kind=PERMISSION, id=id)
+        return await self._settle(request, ask, answer, kind=PERMISSION, id=id)
 
     async def _open(self, request: Request) -> list[Ask]:
         require(request.scope, "answer")
@@ -144,9 +144,11 @@ class _Desk:
                 return ask
         raise _not_found(kind, id)
 
-    async def _settle(self, token: Token, ask: Ask, answer: Answer, *, kind: _Kind, id: str) -> Response:
+    async def _settle(self, request: Request, ask: Ask, answer: Answer, *, kind: _Kind, id: str) -> Response:
+        token: Token = request.scope["token"]
+        answer = replace(answer, by=token.name, via=VIA)
         try:
-            await self._broker.settle(ask.id, replace(answer, by=token.name, via=VIA), again=False)
+            await self._broker.settle(ask.id, answer, again=False, source=source_of(request.scope))
         except AnswerDoesNotFit as unfit:
             raise _bad_request(str(unfit), kind="Payload") from None
         except (AskNotFound, AlreadyAnswered, AskWithdrawn):

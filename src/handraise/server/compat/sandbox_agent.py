@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from handraise.asks import Answer, Ask
 from handraise.broker import Broker
 from handraise.errors import AskNotFound
-from handraise.server.gate import require
+from handraise.server.gate import require, source_of
 from handraise.server.http import RouteNotFound, WrongMethod, query, read_body
 from handraise.server.stream import follow, start_of, stream
 from handraise.stores import Query
@@ -52,7 +52,7 @@ def routes(broker: Broker) -> list[Route]:
         stored = await broker.stored(id)
         if stored.session != session or stored.ask().permission is not None:
             raise AskNotFound(id)
-        await broker.settle(id, answer)
+        await broker.settle(id, answer, source=source_of(request.scope))
         return Response(status_code=204)
 
     # One open-ended part each: with two, a long path would take the matcher quadratic time.
