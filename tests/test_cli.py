@@ -175,7 +175,7 @@ def a_permission(id: str, **changes: Any) -> Ask:
 
 # Help -------------------------------------------------------------------------------------------------------
 
-COMMANDS = ["serve", "demo", "ask", "asks", "answer", "reject", "keep-waiting", "watch", "open", "doctor"]
+COMMANDS = ["serve", "demo", "ask", "asks", "answer", "reject", "keep-waiting", "watch", "open", "audit", "doctor"]
 GROUPS = ["token", "token add", "token list", "token revoke", "store", "store copy"]
 
 
