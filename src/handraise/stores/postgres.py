@@ -179,7 +179,7 @@ class Patience:
 
     start: float = 10.0  # for a database that is started beside us to come up
     write: float = 30.0  # that a write waits for a database that is away
-    read: float = 10.0
+    read: float = 5.0  # that a read does; our clients give a desk ten
     close: float = 5.0  # that closing waits for a database that is away
     answer: float = 20.0  # after which a connection that says nothing counts as lost
     lock: float = 10.0  # that a commit waits for those of other desks before it says that something is wrong
@@ -508,10 +508,10 @@ class PostgresStore:
             await connection.execute(self._begin_next())
             await connection.execute("commit")
         except Exception as failure:
-            self._troubles["writing"] = self._away(failure)
+            self._have_trouble("writing", self._away(failure))
             self._drop_writer()
         else:
-            self._troubles.pop("writing", None)
+            self._is_well("writing")
 
     async def _commit(self, batch: list[_Operation]) -> None:
         """Write a batch, however often the connection is lost meanwhile, or tell its callers why not."""
@@ -530,7 +530,7 @@ class PostgresStore:
                     written = unsure
             except Exception as failure:
                 if connection is None or connection.is_closed() or _passes(failure):
-                    self._troubles["writing"] = self._away(failure)
+                    self._have_trouble("writing", self._away(failure))
                     self._drop_writer()
                     if isinstance(failure, asyncpg.LockNotAvailableError):
                         await self._end_stuck()
@@ -545,12 +545,12 @@ class PostgresStore:
                     await self._commit(batch[middle:])
                 elif _hits_all(failure):
                     failed = _failed(failure)
-                    self._troubles["writing"] = str(failed)
+                    self._have_trouble("writing", str(failed))
                     _settle(batch, failure=failed)
                 else:
                     _settle(batch, failure=failure)
                 return
-            self._troubles.pop("writing", None)
+            self._is_well("writing")
             self._commit_sizes[len(batch)] += 1
             await self._tell_own(written)
             results = iter(written.results)
@@ -736,7 +736,7 @@ class PostgresStore:
                     await self._notice_what_is_lost(connection)
                     self._is_behind.set()
                     self._tell_topic(None)
-                self._troubles.pop("listening", None)
+                self._is_well("listening")
                 pause = FIRST_PAUSE
                 lost = asyncio.Event()
                 connection.add_termination_listener(lambda _, lost=lost: lost.set())
@@ -746,7 +746,7 @@ class PostgresStore:
                     if await connection.fetchval("select value from counters where name = 'cursor'") > self._told:
                         self._is_behind.set()
             except Exception as failure:
-                self._troubles["listening"] = f"what other desks do is not heard: {self._away(failure)}"
+                self._have_trouble("listening", f"what other desks do is not heard: {self._away(failure)}")
                 if connection is not None and not connection.is_closed() and not _passes(failure):
                     log.exception("listening failed in a way that nobody thought of")
             finally:
@@ -781,14 +781,23 @@ class PostgresStore:
                     raise StoreFailed("the store is closed; the desk is shutting down") from None
                 if connection is not None and not _is_lost(connection) and not _passes(failure):
                     raise
-                self._troubles["reading"] = self._away(failure)
+                self._have_trouble("reading", self._away(failure))
                 if self._loop.time() > give_up:
                     raise StoreFailed(f"{self._troubles['reading']}; try again") from None
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
             else:
-                self._troubles.pop("reading", None)
+                self._is_well("reading")
                 return rows
+
+    def _have_trouble(self, what: str, sentence: str) -> None:
+        if what not in self._troubles:
+            log.warning("%s: %s", what, sentence)
+        self._troubles[what] = sentence
+
+    def _is_well(self, what: str) -> None:
+        if self._troubles.pop(what, None) is not None:
+            log.info("%s: the database at %s is back", what, self._shown)
 
     def _away(self, failure: Exception) -> str:
         return f"the database at {self._shown} is away: {_said(failure)}"
@@ -818,7 +827,7 @@ class PostgresStore:
             self._writer_pid = await self._writer.fetchval("select pg_backend_pid()")
             self._readers = await asyncpg.create_pool(
                 self._dsn,
-                min_size=1,
+                min_size=0,  # else it logs a page each second while the database is away
                 max_size=READERS,
                 timeout=self._patience.answer,
                 command_timeout=self._patience.answer,
