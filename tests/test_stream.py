@@ -30,8 +30,8 @@ from serving import (
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Served]:
-    async with serving(tmp_path) as desk:
+async def desk(tmp_path: Path, database: str) -> AsyncIterator[Served]:
+    async with serving(tmp_path, database=database) as desk:
         yield desk
 
 
@@ -175,6 +175,14 @@ async def test_line_breaks_of_any_kind_do_not_break_frames(desk: Served) -> None
     assert len(blocks) == 3 and all(block.count(b"\n") == 2 for block in blocks[1:])
 
 
+async def test_a_heartbeat_says_how_far_a_stream_has_looked(desk: Served) -> None:
+    async with listening(desk.http, session="quiet") as listener:
+        await desk.ask(id="elsewhere")
+        newest = await desk.broker.cursor()
+        desk.broker.feeds.poke()
+        await listener.until(b"id: %d\n: heartbeat\n\n" % newest)
+
+
 async def test_a_quiet_stream_has_a_heartbeat(desk: Served) -> None:
     async with listening(desk.http) as listener, listening(desk.http, session="nobody") as other:
         desk.broker.feeds.poke()
@@ -275,9 +283,9 @@ async def test_many_listeners_hear_the_same(desk: Served) -> None:
 # When the desk goes -----------------------------------------------------------------------------------------
 
 
-async def test_leaving_ends_streams_and_waits_and_withdraws_nothing(tmp_path: Path) -> None:
+async def test_leaving_ends_streams_and_waits_and_withdraws_nothing(tmp_path: Path, lasting_database: str) -> None:
     async with AsyncExitStack() as stack:
-        async with serving(tmp_path) as desk:
+        async with serving(tmp_path, database=lasting_database) as desk:
             client = await stack.enter_async_context(a_client(desk.url, desk.token))
             listener = await stack.enter_async_context(listening(client))
             call = asyncio.create_task(client.post("/v1/asks", params={"wait": 60}, json=a_body(id="q1")))
@@ -288,7 +296,7 @@ async def test_leaving_ends_streams_and_waits_and_withdraws_nothing(tmp_path: Pa
         assert (await told(reading, 200))["state"] == "asked"
         with pytest.raises(StopAsyncIteration):
             await listener.frame()
-    async with serving(tmp_path) as desk:
+    async with serving(tmp_path, database=lasting_database) as desk:
         assert (await desk.get("q1"))["state"] == "asked"
         assert (await desk.answer("q1", "SQLite"))["state"] == "answered"
 
@@ -299,8 +307,10 @@ async def parked(client: httpx2.AsyncClient, count: int) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_sigterm_ends_the_desk_within_five_seconds_whoever_listens_or_waits(tmp_path: Path) -> None:
-    async with DeskProcess(tmp_path) as desk, desk.client() as client:
+async def test_sigterm_ends_the_desk_within_five_seconds_whoever_listens_or_waits(
+    tmp_path: Path, lasting_database: str
+) -> None:
+    async with DeskProcess(tmp_path, HANDRAISE_DATABASE=lasting_database) as desk, desk.client() as client:
         wait = {"wait": 60}
         async with listening(client) as listener, listening(client, session="nobody"):
             call = asyncio.create_task(client.post("/v1/asks", params=wait, json=a_body(id="q1")))

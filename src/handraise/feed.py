@@ -10,7 +10,7 @@ from handraise.clock import Clock
 from handraise.stores import Query, Store
 from handraise.wire import StoredEvent, pruned_frame
 
-__all__ = ["Batch", "Feed", "Feeds"]
+__all__ = ["Batch", "Feed", "Feeds", "Silence"]
 
 PAGE = 500  # events read at once while catching up
 MOST_WAITING = 20_000  # events a follower may be behind before its buffer is given up
@@ -48,6 +48,14 @@ class Batch:
             return self
         events = [event for event in self.events if event.cursor > after and query.matches(event.ask)]
         return Batch(events, now=self._now) if events else None
+
+
+class Silence(list[Batch]):
+    """No batches: a heartbeat. Up to the cursor `seen` there was nothing else for this follower."""
+
+    def __init__(self, seen: int) -> None:
+        super().__init__()
+        self.seen = seen
 
 
 class Feed:
@@ -106,7 +114,7 @@ class Feed:
         self._news.set()
 
     async def batches(self) -> AsyncIterator[list[Batch]]:
-        """Whatever is new, gathered; an empty list is a heartbeat. Ends when the desk does."""
+        """Whatever is new, gathered, or `Silence` for a heartbeat. Ends when the desk does."""
         while not self._ended:
             if self._behind:
                 async for batch in self._catch_up():
@@ -123,7 +131,7 @@ class Feed:
                 self._seen = max(self._seen, live[-1].last)
             if wanted or self._poked:
                 self._poked = False
-                yield wanted
+                yield wanted or Silence(self._seen)
 
     async def _catch_up(self) -> AsyncIterator[Batch]:
         while True:

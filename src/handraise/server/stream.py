@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from handraise.broker import Broker
 from handraise.errors import Forbidden
-from handraise.feed import Batch
+from handraise.feed import Batch, Silence
 from handraise.server.gate import require
 from handraise.server.http import WrongMethod, query
 from handraise.server.protocol import WRITE_CHUNK
@@ -51,7 +51,9 @@ class EventRoute:
             # An id without data tells a listener where it stands before anything happened.
             yield b"retry: 1000\nid: %d\n\n" % after
             async for batches in follow(self._broker, wanted, after=after, take=take):
-                yield b"".join(batch.frames for batch in batches)
+                # A listener that comes back after a long silence need not look through what was not for it.
+                told = b"id: %d\n" % batches.seen + HEARTBEAT if isinstance(batches, Silence) else b""
+                yield told or b"".join(batch.frames for batch in batches)
 
         await stream(frames(), receive, send)
 

@@ -772,14 +772,18 @@ class PostgresStore:
             return []  # PostgreSQL keeps no such text, so nothing is equal to it
         give_up, pause = self._loop.time() + self._patience.read, FIRST_PAUSE
         while True:
-            connection = None
+            is_lost = True
             try:
                 async with self._readers.acquire(timeout=self._patience.read) as connection:
-                    rows: list[Any] = await connection.fetch(_numbered(sql), *values)
+                    try:
+                        rows: list[Any] = await connection.fetch(_numbered(sql), *values)
+                    except Exception:
+                        is_lost = _is_lost(connection)  # afterwards it is the pool's again, and says nothing
+                        raise
             except Exception as failure:
                 if self._closed:
                     raise StoreFailed("the store is closed; the desk is shutting down") from None
-                if connection is not None and not _is_lost(connection) and not _passes(failure):
+                if not is_lost and not _passes(failure):
                     raise
                 self._have_trouble("reading", self._away(failure))
                 if self._loop.time() > give_up:
