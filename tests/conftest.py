@@ -35,6 +35,18 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return address_of(request, tmp_path)
 
 
+@pytest.fixture(params=("sqlite", "postgres"))
+def lasting_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The same for tests that start the desk a second time; what is in memory would be gone."""
+    return address_of(request, tmp_path)
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def shared_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same for a desk that serves many tests, none of which minds what the others did."""
+    return address_of(request, tmp_path_factory.mktemp("database"))
+
+
 def address_of(request: pytest.FixtureRequest, folder: Path) -> str:
     """For fixtures that take one of DATABASES as their parameter."""
     match request.param:

@@ -16,9 +16,11 @@ import httpx2
 import pytest
 import pytest_asyncio
 
+from handraise.app import open_store
 from handraise.client import Client
 from handraise.config import Settings
 from handraise.errors import DeskBroke, Unauthorized
+from handraise.stores import Store
 from serving import (
     DeskProcess,
     Listener,
@@ -66,15 +68,15 @@ in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Served]:
-    async with serving(tmp_path) as desk:
+async def desk(tmp_path: Path, database: str) -> AsyncIterator[Served]:
+    async with serving(tmp_path, database=database) as desk:
         yield desk
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+async def shared(tmp_path_factory: pytest.TempPathFactory, shared_database: str) -> AsyncIterator[Served]:
     """One desk for the tests that change nothing."""
-    async with serving(tmp_path_factory.mktemp("shared")) as desk:
+    async with serving(tmp_path_factory.mktemp("shared"), database=shared_database) as desk:
         yield desk
 
 
@@ -153,7 +155,10 @@ async def test_tokens_are_listed_without_their_secrets(desk: Served) -> None:
     added = await told(desk.http.post("/v1/tokens", json={"name": "ci", "scopes": ["ask", "answer"]}), 201)
     assert added.keys() == {"name", "scopes", "token"}
     tokens = (await told(desk.http.get("/v1/tokens"), 200))["tokens"]
-    assert [(token["name"], token["scopes"]) for token in tokens] == [("admin", ["admin"]), ("ci", ["answer", "ask"])]
+    assert [(token["name"], token["scopes"]) for token in tokens] == [
+        (desk.admin, ["admin"]),
+        ("ci", ["answer", "ask"]),
+    ]
     assert all(token.keys() == {"name", "scopes", "created_at"} for token in tokens)
     taken = desk.http.post("/v1/tokens", json={"name": "ci", "scopes": ["admin"]})
     await refused(taken, 422, "settings")
@@ -325,10 +330,23 @@ async def test_secrets_lie_in_files_for_their_owner_alone_and_never_in_the_store
     assert len({*secrets}) == 5
 
 
-async def test_the_token_of_a_home_outlives_the_desk_and_its_database(tmp_path: Path) -> None:
-    async with serving(tmp_path) as desk:
+async def everything_in(store: Store) -> str:
+    return "\n".join([repr(await store.read(f"select * from {table}")) for table in await store.tables()])
+
+
+async def test_no_secret_is_in_the_tables_of_the_store(tmp_path: Path, database: str) -> None:
+    async with serving(tmp_path, database=database, token="from the environment") as desk:
+        secrets = [desk.token, "from the environment", (await signed_in(desk))[1]]
+        added = await told(desk.http.post("/v1/tokens", json={"name": "ana", "scopes": ["answer"]}), 201)
+        stored = await everything_in(desk.broker.store)
+    assert "ana" in stored and "browser-" in stored and desk.admin in stored
+    assert not any(secret in stored for secret in (*secrets, added["token"]))
+
+
+async def test_the_token_of_a_home_outlives_the_desk_and_its_database(tmp_path: Path, lasting_database: str) -> None:
+    async with serving(tmp_path, database=lasting_database) as desk:
         token = desk.token
-    async with serving(tmp_path) as desk:
+    async with serving(tmp_path, database=lasting_database) as desk:
         assert desk.token == token
         await told(desk.http.get("/v1/asks"), 200)
     async with serving(tmp_path, database=f"sqlite:///{tmp_path / 'other.db'}") as desk:
@@ -336,15 +354,20 @@ async def test_the_token_of_a_home_outlives_the_desk_and_its_database(tmp_path: 
         await told(desk.http.get("/v1/asks"), 200)
 
 
-async def test_the_token_of_the_environment_is_admin_beside_the_one_in_the_file(tmp_path: Path) -> None:
-    async with DeskProcess(tmp_path, HANDRAISE_TOKEN="chosen") as desk:
+async def test_the_token_of_the_environment_is_admin_beside_the_one_in_the_file(
+    tmp_path: Path, lasting_database: str
+) -> None:
+    async with DeskProcess(tmp_path, HANDRAISE_TOKEN="chosen", HANDRAISE_DATABASE=lasting_database) as desk:
         async with a_client(desk.url, "chosen") as chosen, desk.client() as written:
             for client in (chosen, written):
                 assert (await told(client.get("/v1/tokens"), 200))["tokens"]
             await told(written.post("/v1/tokens", json={"name": "ci", "scopes": ["ask"]}), 201)
             await told(chosen.get("/v1/tokens"), 200)
         assert await desk.stop() == 0
-    assert b"chosen" not in (tmp_path / "desk.db").read_bytes()
+    store = await open_store(lasting_database)
+    stored = await everything_in(store)
+    await store.close()
+    assert "ci" in stored and "chosen" not in stored
 
 
 # The browser ------------------------------------------------------------------------------------------------
@@ -517,9 +540,9 @@ async def test_a_token_that_was_given_is_sent_where_it_was_told_to(desk: Served)
 # Logs -------------------------------------------------------------------------------------------------------
 
 
-async def test_no_answer_ever_appears_in_a_log(tmp_path: Path) -> None:
+async def test_no_answer_ever_appears_in_a_log(tmp_path: Path, database: str) -> None:
     secret = "hunter2-correct-horse"
-    async with DeskProcess(tmp_path) as desk, desk.client() as client:
+    async with DeskProcess(tmp_path, HANDRAISE_DATABASE=database) as desk, desk.client() as client:
         for id in ("q1", "q2", "q3", "q4"):
             await told(client.post("/v1/asks", json=a_body(id=id)), 201)
         note = {"answers": [[secret]], "notes": [secret]}

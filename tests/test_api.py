@@ -44,15 +44,15 @@ ANSWER_FIELDS = {"answers", "reply", "rejected", "reason", "notes", "by", "via",
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Served]:
-    async with serving(tmp_path) as desk:
+async def desk(tmp_path: Path, database: str) -> AsyncIterator[Served]:
+    async with serving(tmp_path, database=database) as desk:
         yield desk
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+async def shared(tmp_path_factory: pytest.TempPathFactory, shared_database: str) -> AsyncIterator[Served]:
     """One desk for the tests that go through a table and do not mind what else was asked."""
-    async with serving(tmp_path_factory.mktemp("shared")) as desk:
+    async with serving(tmp_path_factory.mktemp("shared"), database=shared_database) as desk:
         yield desk
 
 
@@ -118,7 +118,7 @@ async def test_an_ask_without_an_id_and_origin_gets_both(desk: Served) -> None:
     one = await told(desk.http.post("/v1/asks", json={"questions": [{"question": "Really?"}]}), 201)
     two = await told(desk.http.post("/v1/asks", json={"questions": [{"question": "Really?"}]}), 201)
     assert one["id"] != two["id"]
-    assert one["origin"] == {"agent": "script", "session": "script:admin"}
+    assert one["origin"] == {"agent": "script", "session": f"script:{desk.admin}"}
 
 
 async def test_the_whole_origin_is_told(desk: Served) -> None:
@@ -254,8 +254,8 @@ async def test_no_question_policy_grants_a_permission(desk: Served) -> None:
     assert (refusal["state"], refusal["answer"]["reply"]) == ("rejected", "reject")
 
 
-async def test_an_ask_that_names_a_policy_inherits_nothing_from_the_desk(tmp_path: Path) -> None:
-    async with serving(tmp_path, handling=Handling(question_timeout=60)) as desk:
+async def test_an_ask_that_names_a_policy_inherits_nothing_from_the_desk(tmp_path: Path, database: str) -> None:
+    async with serving(tmp_path, database=database, handling=Handling(question_timeout=60)) as desk:
         body = {"questions": [{"question": "Which?", "options": [{"label": "a"}]}]}
         inherited = (await desk.http.post("/v1/asks", json=body)).json()
         named = (await desk.http.post("/v1/asks", json={**body, "question_policy": "forward"})).json()
@@ -263,8 +263,8 @@ async def test_an_ask_that_names_a_policy_inherits_nothing_from_the_desk(tmp_pat
     assert (named["state"], named["deadline"], named["fallback"]) == ("asked", None, None)
 
 
-async def test_the_desks_own_policy_counts_where_the_body_gives_none(tmp_path: Path) -> None:
-    async with serving(tmp_path, handling=Handling(question_policy="accept-first")) as desk:
+async def test_the_desks_own_policy_counts_where_the_body_gives_none(tmp_path: Path, database: str) -> None:
+    async with serving(tmp_path, database=database, handling=Handling(question_policy="accept-first")) as desk:
         assert (await desk.ask())["state"] == "answered"
         assert (await desk.ask(question_policy="forward"))["state"] == "asked"
 
@@ -453,7 +453,7 @@ async def test_an_answer_is_stored_with_who_where_and_when(desk: Served) -> None
     assert answer.keys() == ANSWER_FIELDS
     assert answer["answers"] == [["Postgres"]]
     assert (answer["reply"], answer["rejected"], answer["reason"], answer["notes"]) == (None, False, None, [])
-    assert (answer["by"], answer["via"]) == ("admin", "http")
+    assert (answer["by"], answer["via"]) == (desk.admin, "http")
     assert time(answer["at"]) >= time(ask["asked_at"])
     assert await desk.get("q1") == ask
 
@@ -617,7 +617,7 @@ async def test_who_answers_is_said_by_the_token_and_claimed_only_by_an_admin(des
     assert await by(ana, by="bob", via="slack") == ("ana", "slack")
     assert await by(desk.http, by="bob", via="slack") == ("bob", "slack")
     for pretended in ("policy:accept-first", "agent"):
-        assert await by(desk.http, by=pretended, via="policy") == ("admin", "http")
+        assert await by(desk.http, by=pretended, via="policy") == (desk.admin, "http")
 
 
 # Permissions ------------------------------------------------------------------------------------------------
@@ -658,7 +658,7 @@ async def test_replying_reject_and_rejecting_are_the_same_thing(desk: Served) ->
             "rejected": True,
             "reason": "too broad",
             "notes": [],
-            "by": "admin",
+            "by": desk.admin,
             "via": "http",
         }
     again = await reply(desk, two["id"], reply="reject")
@@ -731,6 +731,20 @@ async def test_deliveries_are_reported_in_batches_with_what_went_wrong(desk: Ser
     await told(desk.http.post("/v1/deliveries", json=later), 200)
     assert (await desk.get("failed"))["delivery_error"] is None
     assert await desk.get("taken") == taken
+
+
+async def test_an_ask_that_a_report_names_again_and_again_is_told_once(desk: Served) -> None:
+    for id in ("taken", "failed"):
+        await desk.ask(id=id)
+        await desk.answer(id, "SQLite")
+    wrong = [{"id": id, "error": f"attempt {number}"} for number in range(3) for id in ("taken", "failed")]
+    entries = [*wrong[:4], {"id": "taken"}, *wrong[4:], *([{"id": "nobody"}] * 9_000)]
+    reported = await told(desk.http.post("/v1/deliveries", json={"deliveries": entries}), 200)
+    assert (reported["reported"], set(reported["unknown"])) == (7, {"nobody"})
+    taken, failed = await desk.get("taken"), await desk.get("failed")
+    assert (taken["delivered_at"] is not None, taken["delivery_error"]) == (True, None)
+    assert (failed["delivered_at"], failed["delivery_error"]) == (None, "attempt 2")
+    assert await told(desk.http.get("/v1/cursor"), 200) == {"cursor": 6}
 
 
 async def test_an_id_with_an_ordinal_joins_only_until_its_answer_was_taken(desk: Served) -> None:

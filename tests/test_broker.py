@@ -437,6 +437,18 @@ async def test_a_deadline_that_passed_while_the_desk_was_down_counts_at_its_star
     assert answer is not None and answer.by == "policy:timeout"
 
 
+async def test_deadlines_that_passed_while_the_desk_was_down_are_told_in_their_order(
+    store: Store, fake_clock: FakeClock
+) -> None:
+    async with Broker(store, clock=fake_clock) as before:
+        for number in range(10):
+            await before.open(an_ask(id=f"ask {number}"), handling=Handling(question_timeout=20 - number))
+    await fake_clock.advance(3600)
+    async with Broker(store, clock=fake_clock) as after:
+        told = await events_of(after, 10, after=10)
+    assert [event.ask.id for event in told] == [f"ask {number}" for number in reversed(range(10))]
+
+
 async def test_a_deadline_told_while_a_desk_starts_is_not_forgotten(store: Store, fake_clock: FakeClock) -> None:
     slow: Any = SlowStore(store)
     async with Broker(store, clock=fake_clock) as first:

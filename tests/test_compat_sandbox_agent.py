@@ -21,8 +21,8 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Served]:
-    async with serving(tmp_path) as running:
+async def desk(tmp_path: Path, database: str) -> AsyncIterator[Served]:
+    async with serving(tmp_path, database=database) as running:
         yield running
 
 
@@ -63,7 +63,7 @@ async def test_a_question_is_requested_answered_and_resolved(desk: Served) -> No
         expected = requested | {"type": "question.resolved", "response": "Postgres", "status": "answered"}
         assert {**resolved, "at": ""} == {**expected, "at": ""}
     answer = asking.result().json()["answer"]
-    assert (answer["answers"], answer["by"], answer["via"]) == ([["Postgres"]], "admin", "sandbox-agent")
+    assert (answer["answers"], answer["by"], answer["via"]) == ([["Postgres"]], desk.admin, "sandbox-agent")
 
 
 async def test_a_rejection_and_a_withdrawal_are_both_told_as_rejected(desk: Served) -> None:

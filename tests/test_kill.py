@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -13,7 +14,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
 
 from handraise.asks import Answer, Ask, Option, Origin, Question
@@ -30,8 +33,8 @@ OPTIONS = ("SQLite", "PostgreSQL", "None")
 class KilledDesk:
     """A desk in a process of its own, on one port, that can be shot and started again."""
 
-    def __init__(self, home: Path) -> None:
-        self.settings = Settings(home=home)
+    def __init__(self, home: Path, *, database: str) -> None:
+        self.settings = Settings(home=home, database=database)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -39,7 +42,11 @@ class KilledDesk:
     async def start(self) -> None:
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "handraise", "serve", "--port", str(self.port)),
-            env={**os.environ, "HANDRAISE_HOME": str(self.settings.home)},
+            env={
+                **os.environ,
+                "HANDRAISE_HOME": str(self.settings.home),
+                "HANDRAISE_DATABASE": self.settings.database,
+            },
             stdout=asyncio.subprocess.PIPE,
         )
         assert self.process.stdout is not None
@@ -52,10 +59,22 @@ class KilledDesk:
             await self.process.wait()
 
 
-def stored_answers(home: Path) -> dict[str, str | None]:
-    """What the disk holds, read before anybody could repair it by asking again."""
-    with closing(sqlite3.connect(home / "desk.db")) as database:
-        return dict(database.execute("select id, json_extract(answer, '$.answers[0][0]') from asks"))
+async def read(database: str, sql: str) -> list[tuple[Any, ...]]:
+    """What the database holds, read without the desk and before anybody could repair it by asking again."""
+    if database.startswith("sqlite:"):
+        with closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as file:
+            return file.execute(sql).fetchall()
+    address, _, schema = database.partition("?schema=")
+    connection = await asyncpg.connect(address, server_settings={"search_path": schema})
+    try:
+        return [tuple(row) for row in await connection.fetch(sql)]
+    finally:
+        await connection.close()
+
+
+async def stored_answers(database: str) -> dict[str, str | None]:
+    rows = await read(database, "select id, answer from asks")
+    return {id: None if answer is None else json.loads(answer)["answers"][0][0] for id, answer in rows}
 
 
 def a_question(id: str, *, session: str) -> Ask:
@@ -64,15 +83,15 @@ def a_question(id: str, *, session: str) -> Ask:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[KilledDesk]:
-    desk = KilledDesk(tmp_path)
+async def desk(tmp_path: Path, lasting_database: str) -> AsyncIterator[KilledDesk]:
+    desk = KilledDesk(tmp_path, database=lasting_database)
     await desk.start()
     yield desk
     await desk.kill()
 
 
 async def test_nothing_acknowledged_is_lost_when_the_desk_is_killed_under_load(
-    desk: KilledDesk, tmp_path: Path
+    desk: KilledDesk, lasting_database: str
 ) -> None:
     raised: set[str] = set()
     accepted: dict[str, str] = {}
@@ -124,9 +143,9 @@ async def test_nothing_acknowledged_is_lost_when_the_desk_is_killed_under_load(
                     while len(woken) < before + chance.randrange(1, 200):
                         await asyncio.sleep(0.002)
                 await desk.kill()
-                on_disk = stored_answers(tmp_path)
-                assert raised <= on_disk.keys(), "an acknowledged ask was lost"
-                assert {id: on_disk[id] for id in accepted} == accepted, "an acknowledged answer was lost or replaced"
+                stored = await stored_answers(lasting_database)
+                assert raised <= stored.keys(), "an acknowledged ask was lost"
+                assert {id: stored[id] for id in accepted} == accepted, "an acknowledged answer was lost or replaced"
                 await desk.start()
             stop.set()
         for task in serving:
@@ -135,11 +154,8 @@ async def test_nothing_acknowledged_is_lost_when_the_desk_is_killed_under_load(
 
     assert len(woken) > ASKERS, "too little happened to prove anything"
     assert woken.keys() == raised, "an agent was left waiting"
-    stored = stored_answers(tmp_path)
-    with closing(sqlite3.connect(tmp_path / "desk.db")) as database:
-        told = Counter(
-            database.execute("select asks.id, type from events join asks on asks.seq = events.ask").fetchall()
-        )
+    stored = await stored_answers(lasting_database)
+    told = Counter(await read(lasting_database, "select asks.id, type from events join asks on asks.seq = events.ask"))
     assert {id: stored[id] for id in woken} == woken, "an agent was told something else than the desk remembers"
     for id in raised:
         assert (told[id, "asked"], told[id, "answered"]) == (1, 1), f"{id} was asked or answered twice"

@@ -484,6 +484,14 @@ async def test_what_no_notification_told_is_told_before_our_own_or_soon_after(ow
         assert found == ["elsewhere", "own"]
 
 
+async def test_a_wrong_statement_is_no_trouble_of_the_database(address: str) -> None:
+    async with opened(address) as store:
+        for attempt in (store.read, store.write):
+            with pytest.raises(asyncpg.UndefinedColumnError):
+                await attempt("select nonsense")
+        assert store.trouble is None
+
+
 async def test_reading_goes_on_while_every_connection_is_killed_again_and_again(
     own: PostgresServer, address: str
 ) -> None:

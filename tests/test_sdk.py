@@ -50,8 +50,8 @@ def test_every_public_name_is_there() -> None:
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    async with serving(tmp_path) as served:
+async def served(tmp_path: Path, database: str) -> AsyncIterator[Served]:
+    async with serving(tmp_path, database=database) as served:
         yield served
 
 
@@ -399,8 +399,11 @@ async def test_handlers_without_a_desk_end_the_block_with_the_reason(tmp_path: P
 # Restarts ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_ask_outlasts_a_desk_that_is_killed_and_started_again(tmp_path: Path) -> None:
-    async with DeskProcess(tmp_path) as process, Desk(settings=process.settings) as desk:
+async def test_an_ask_outlasts_a_desk_that_is_killed_and_started_again(tmp_path: Path, lasting_database: str) -> None:
+    async with (
+        DeskProcess(tmp_path, HANDRAISE_DATABASE=lasting_database) as process,
+        Desk(settings=process.settings) as desk,
+    ):
         call = asyncio.create_task(desk.ask("Which?", "a", "b", id="q1"))
         events = desk.watch(after=0)
         assert (await anext(events)).ask.id == "q1"
@@ -413,7 +416,7 @@ async def test_an_ask_outlasts_a_desk_that_is_killed_and_started_again(tmp_path:
         await events.aclose()  # type: ignore[attr-defined]
 
 
-async def test_watching_goes_on_across_a_restart_without_loss_or_repeats(tmp_path: Path) -> None:
+async def test_watching_goes_on_across_a_restart_without_loss_or_repeats(tmp_path: Path, lasting_database: str) -> None:
     async def watched(desk: Desk) -> list[tuple[int, str, str]]:
         seen: list[tuple[int, str, str]] = []
         async for event in desk.watch(after=0):
@@ -423,7 +426,10 @@ async def test_watching_goes_on_across_a_restart_without_loss_or_repeats(tmp_pat
         return seen
 
     handling = Handling(question_policy="accept-first")
-    async with DeskProcess(tmp_path) as process, Desk(settings=process.settings) as desk:
+    async with (
+        DeskProcess(tmp_path, HANDRAISE_DATABASE=lasting_database) as process,
+        Desk(settings=process.settings) as desk,
+    ):
         watching = asyncio.create_task(watched(desk))
         for number in range(20):
             if number in (5, 12):
@@ -437,8 +443,11 @@ async def test_watching_goes_on_across_a_restart_without_loss_or_repeats(tmp_pat
         assert [id for _, told, id in seen if told == type] == [f"q{number}" for number in range(20)]
 
 
-async def test_handlers_go_on_across_a_restart(tmp_path: Path) -> None:
-    async with DeskProcess(tmp_path) as process, Desk(settings=process.settings) as desk:
+async def test_handlers_go_on_across_a_restart(tmp_path: Path, lasting_database: str) -> None:
+    async with (
+        DeskProcess(tmp_path, HANDRAISE_DATABASE=lasting_database) as process,
+        Desk(settings=process.settings) as desk,
+    ):
         desk.on_question(lambda ask: "SQLite")
         for number in range(3):
             async with asyncio.timeout(2 * PATIENCE):
@@ -464,9 +473,9 @@ async def test_what_was_delivered_is_told_on_the_way_out(served: Served) -> None
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Settings]:
+def settings(tmp_path: Path, database: str) -> Iterator[Settings]:
     """The settings of a desk that runs beside the test."""
-    with serving_in_a_thread(tmp_path):
+    with serving_in_a_thread(tmp_path, database=database):
         yield Settings(home=tmp_path)
 
 

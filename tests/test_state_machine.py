@@ -1,19 +1,22 @@
-"""Random operations on a desk, restarts included, against a model of its rules in a few lines."""
+"""Random operations on a desk, or on two desks of one database, restarts included, against a model of the rules."""
 
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import Coroutine
+import copy
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from handraise.asks import Answer, Handling, Question
+from handraise.app import open_store
+from handraise.asks import Answer, Ask, Handling, Question
 from handraise.broker import Broker
 from handraise.errors import (
     AlreadyAnswered,
@@ -24,15 +27,18 @@ from handraise.errors import (
     HandraiseError,
 )
 from handraise.stores import Query, Store
-from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing import FakeClock, an_ask
-from handraise.wire import Stored
+from handraise.wire import Stored, StoredEvent
 
 T = TypeVar("T")
+Refusal: TypeAlias = type[HandraiseError] | None
 
-IDS = st.sampled_from(["a", "b", "c"])
-VALUES = st.sampled_from(["SQLite", "Postgres"])
-SECONDS = st.sampled_from([1, 30, 60, 61, 500])
+PATIENCE = 10  # seconds
+NUMBERED = "n"  # asked with an ordinal
+IDS = st.sampled_from(["a", "b"])
+ANY_ID = st.sampled_from(["a", "a", "b", f"{NUMBERED}#1", f"{NUMBERED}#2", NUMBERED])
+DESKS = st.integers(0, 1)  # where there is one desk, both mean that one
+SECONDS = st.sampled_from([30, 60, 61, 119, 500])
 TIMEOUT = 60_000
 HANDLINGS = {
     "wait": Handling(),
@@ -41,13 +47,16 @@ HANDLINGS = {
     "first": Handling(question_policy="accept-first"),
     "no": Handling(question_policy="reject"),
 }
+# What people and agents do to end an ask: an answer, None for a rejection, or one of these.
+WITHDRAW, MISFIT = "withdraw", "two answers to one question"
+ENDINGS = st.sampled_from(["SQLite", "7", None, WITHDRAW, MISFIT])
 
 
 @dataclass
 class Model:
     """What an ask should be."""
 
-    has_options: bool  # the ids are asked with one of two contents
+    has_options: bool  # the ids are asked with one of two contents; the other one wants a number
     state: str = "asked"
     value: str | None = None
     by: str = ""
@@ -74,57 +83,131 @@ class Model:
         self.state = "rejected" if value is None else "answered"
         return self.state
 
-    def refusal(self, value: str | None) -> type[HandraiseError] | None:
-        """What somebody hears who closes it with that value."""
+    def end(self, how: str | None) -> tuple[Refusal, list[str]]:
+        """What somebody hears who ends it that way, and the events."""
+        if how == WITHDRAW:
+            if self.state in ("answered", "rejected"):
+                return AlreadyAnswered, []
+            before, self.state = self.state, "withdrawn"
+            return None, ["withdrawn"] if before == "asked" else []
         if self.state == "withdrawn":
-            return AskWithdrawn
-        return None if self.state == "asked" or self.value == value else AlreadyAnswered
+            return AskWithdrawn, []
+        if self.state != "asked":
+            return None if self.value == how else AlreadyAnswered, []
+        if how == MISFIT or (how == "SQLite" and not self.has_options):
+            return AnswerDoesNotFit, []
+        return None, [self.close(how, by="ana")]
+
+    @property
+    def is_over(self) -> bool:
+        """Settled, and nobody waits to be told: under an ordinal the next one is another ask."""
+        return self.state == "withdrawn" or (self.state != "asked" and self.delivered)
 
 
-class Desk(RuleBasedStateMachine):
-    """A desk on a store in memory."""
+class Place:
+    """One desk: a broker on a store of its own, and what that store told."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store, broker: Broker) -> None:
+        self.store = store
+        self.broker = broker
+        self.waiting: dict[str, asyncio.Task[Stored]] = {}
+        self.opened_at = 0
+        self.heard: list[StoredEvent] = []
+        self._news = asyncio.Event()
+        store.tail(self._hear)
+
+    def _hear(self, events: Any) -> None:
+        self.heard += events
+        self._news.set()
+
+    async def has_heard(self, cursor: int) -> None:
+        while (self.heard[-1].cursor if self.heard else self.opened_at) < cursor:
+            self._news.clear()
+            await self._news.wait()
+
+
+class Desks(RuleBasedStateMachine):
+    """`count` desks on the database of an address. One in memory is not opened again when its desk restarts."""
+
+    def __init__(self, address: str, *, count: int = 1) -> None:
         super().__init__()
+        self.address = address
         self.runner = asyncio.Runner()
         self.clock = FakeClock()
         self.model: dict[str, Model] = {}
         self.told: list[tuple[str, str]] = []
-        self.waiting: dict[str, asyncio.Task[Stored]] = {}
-        self.store: Store = self.run(self.open_store())
-        self.broker = self.run(self.start())
+        self.pruned = 0
+        self.places = [self.run(self.start()) for _ in range(count)]
 
-    async def open_store(self) -> Store:
-        return await SqliteStore.open_file(MEMORY)
+    async def start(self, store: Store | None = None) -> Place:
+        store = store or await open_store(self.address)
+        place = Place(store, Broker(store, clock=self.clock))
+        place.opened_at = await store.cursor()
+        await place.broker.__aenter__()
+        return place
 
-    async def reopen_store(self) -> Store:
-        return self.store  # nothing but the broker ends
-
-    async def start(self) -> Broker:
-        return await Broker(self.store, clock=self.clock).__aenter__()
+    def at(self, desk: int) -> Broker:
+        return self.places[desk % len(self.places)].broker
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         async def bounded() -> T:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 return await work
 
         return self.runner.run(bounded())
 
-    def outcome(self, work: Coroutine[Any, Any, object]) -> type[HandraiseError] | None:
-        try:
-            self.run(work)
-        except HandraiseError as refused:
-            return type(refused)
-        return None
+    def outcomes(self, *works: Coroutine[Any, Any, object]) -> list[Refusal]:
+        """What came of things that were done at once."""
+
+        async def together() -> list[object]:
+            return await asyncio.gather(*works, return_exceptions=True)
+
+        ends = self.run(together())
+        for end in ends:
+            if isinstance(end, BaseException) and not isinstance(end, HandraiseError):
+                raise end
+        return [type(end) if isinstance(end, HandraiseError) else None for end in ends]
+
+    def outcome(self, work: Coroutine[Any, Any, object]) -> Refusal:
+        (outcome,) = self.outcomes(work)
+        return outcome
 
     def tell(self, id: str, *types: str) -> None:
         self.told += [(type, id) for type in types]
 
-    @rule(id=IDS, handling=st.sampled_from(sorted(HANDLINGS)), has_options=st.sampled_from([True, True, True, False]))
-    def ask(self, id: str, handling: str, has_options: bool) -> None:
-        ask = an_ask(id=id) if has_options else an_ask(id=id, questions=(Question("Which name?"),))
+    def everybody_has_heard(self) -> None:
+        for place in self.places:
+            self.run(place.has_heard(len(self.told)))
+
+    # Asking -----------------------------------------------------------------------------------------------
+
+    @rule(
+        desk=DESKS,
+        id=IDS,
+        handling=st.sampled_from(sorted(HANDLINGS)),
+        has_options=st.sampled_from([True, True, True, False]),
+    )
+    def ask(self, desk: int, id: str, handling: str, has_options: bool) -> None:
+        outcome = self.outcome(self.at(desk).open(asked(id, has_options), handling=HANDLINGS[handling]))
+        self.was_asked(id, handling, has_options, outcome)
+
+    @rule(id=IDS, handlings=st.tuples(*[st.sampled_from(sorted(HANDLINGS))] * 2), has_options=st.booleans())
+    def two_ask_at_once(self, id: str, handlings: tuple[str, str], has_options: bool) -> None:
+        """One of them opens it and the other one joins, whatever it thinks should become of it."""
+        ask = asked(id, has_options)
+        outcomes = self.outcomes(*(self.at(n).open(ask, handling=HANDLINGS[handlings[n]]) for n in (0, 1)))
         known = self.model.get(id)
-        outcome = self.outcome(self.broker.open(ask, handling=HANDLINGS[handling]))
+        first = 0
+        if outcomes[0] is None and (known is None or known.state == "withdrawn"):
+            ends = [copy.copy(known) if known else Model(has_options=has_options) for _ in handlings]
+            for end, handling in zip(ends, handlings, strict=True):
+                end.decide(handling, now=self.clock.now())
+            first = [fits(end, self.run(self.at(0).get(id))) for end in ends].index(True)
+        for n in (first, 1 - first):
+            self.was_asked(id, handlings[n], has_options, outcomes[n])
+
+    def was_asked(self, id: str, handling: str, has_options: bool, outcome: Refusal) -> None:
+        known = self.model.get(id)
         if known is not None and known.has_options != has_options:
             assert outcome is AskDiffers
             return
@@ -134,61 +217,86 @@ class Desk(RuleBasedStateMachine):
             self.tell(id, *opened.decide(handling, now=self.clock.now()))
         self.wait_for(id)
 
+    @rule(desk=DESKS, handling=st.sampled_from(["wait", "a minute", "first"]))
+    def ask_with_an_ordinal(self, desk: int, handling: str) -> None:
+        opened = self.run(self.at(desk).open(asked(NUMBERED, True), handling=HANDLINGS[handling], ordinal=True))
+        newest = self.newest_numbered()
+        if newest is None or self.model[newest].is_over:
+            number = 1 + (0 if newest is None else int(newest.partition("#")[2]))
+            newest = f"{NUMBERED}#{number}"
+            self.model[newest] = Model(has_options=True)
+            self.tell(newest, *self.model[newest].decide(handling, now=self.clock.now()))
+        assert opened.stored.id == newest
+        self.wait_for(newest)
+
+    def newest_numbered(self) -> str | None:
+        numbers = [int(id.partition("#")[2]) for id in self.model if id.startswith(f"{NUMBERED}#")]
+        return f"{NUMBERED}#{max(numbers)}" if numbers else None
+
     def wait_for(self, id: str) -> None:
-        async def begin() -> asyncio.Task[Stored]:
-            waiting = asyncio.create_task(self.broker.wait(id))
-            await asyncio.sleep(0)
-            return waiting
+        """Somebody at each desk."""
 
-        if id not in self.waiting:
-            self.waiting[id] = self.run(begin())
+        async def begin(place: Place) -> None:
+            if id not in place.waiting:
+                place.waiting[id] = asyncio.create_task(place.broker.wait(id))
+                await asyncio.sleep(0)
 
-    @rule(id=IDS, value=VALUES)
-    def answer(self, id: str, value: str) -> None:
-        outcome = self.outcome(self.broker.answer(id, Answer(answers=((value,),), by="ana")))
-        self.closed(id, value, outcome)
+        for place in self.places:
+            self.run(begin(place))
 
-    @rule(id=IDS)
-    def reject(self, id: str) -> None:
-        self.closed(id, None, self.outcome(self.broker.reject(id, by="ana")))
+    # Ending -----------------------------------------------------------------------------------------------
 
-    def closed(self, id: str, value: str | None, outcome: type[HandraiseError] | None) -> None:
-        ask = self.model.get(id)
-        if ask is None:
+    def ending(self, desk: int, id: str, how: str | None) -> Coroutine[Any, Any, object]:
+        if how == WITHDRAW:
+            return self.at(desk).withdraw(id)
+        if how is None:
+            return self.at(desk).reject(id, by="ana")
+        answers = (("x",), ("y",)) if how == MISFIT else ((how,),)
+        return self.at(desk).answer(id, Answer(answers=answers, by="ana"))
+
+    def meant(self, id: str, how: str | None) -> str | None:
+        """The ask that an id stands for. People answer what they saw; an agent may withdraw its newest."""
+        if id == NUMBERED and how == WITHDRAW:
+            return self.newest_numbered()
+        return id if id in self.model else None
+
+    @rule(desk=DESKS, id=ANY_ID, how=ENDINGS)
+    def end(self, desk: int, id: str, how: str | None) -> None:
+        outcome = self.outcome(self.ending(desk, id, how))
+        meant = self.meant(id, how)
+        if meant is None:
             assert outcome is AskNotFound
             return
-        assert outcome is ask.refusal(value)
-        if ask.state == "asked":
-            self.tell(id, ask.close(value, by="ana"))
+        expected, events = self.model[meant].end(how)
+        assert outcome is expected
+        self.tell(meant, *events)
 
-    @rule(id=IDS)
-    def answer_what_does_not_fit(self, id: str) -> None:
-        outcome = self.outcome(self.broker.answer(id, Answer(answers=(("x",), ("y",)))))
-        ask = self.model.get(id)
-        if ask is None:
-            assert outcome is AskNotFound
-        elif ask.state == "asked":
-            assert outcome is AnswerDoesNotFit
-        else:
-            assert outcome is (AskWithdrawn if ask.state == "withdrawn" else AlreadyAnswered)
+    @rule(id=ANY_ID, ways=st.tuples(ENDINGS, ENDINGS))
+    def two_end_it_at_once(self, id: str, ways: tuple[str | None, str | None]) -> None:
+        """Whoever was first, both hear what they would have heard one after the other."""
+        outcomes = self.outcomes(*(self.ending(n, id, ways[n]) for n in (0, 1)))
+        meant = [self.meant(id, how) for how in ways]
+        known = {id: self.model[id] for id in meant if id is not None}
+        for first in (0, 1):
+            after = copy.deepcopy(known)
+            heard: dict[int, Refusal] = {}
+            events: list[tuple[str, str]] = []
+            for n in (first, 1 - first):
+                which = meant[n]
+                if which is None:
+                    heard[n] = AskNotFound
+                    continue
+                heard[n], types = after[which].end(ways[n])
+                events += [(type, which) for type in types]
+            if [heard[0], heard[1]] == outcomes:
+                self.model |= after
+                self.told += events
+                return
+        raise AssertionError(f"{ways} at once were heard as {outcomes}, which no order explains")
 
-    @rule(id=IDS)
-    def withdraw(self, id: str) -> None:
-        outcome = self.outcome(self.broker.withdraw(id))
-        ask = self.model.get(id)
-        if ask is None:
-            assert outcome is AskNotFound
-        elif ask.state in ("answered", "rejected"):
-            assert outcome is AlreadyAnswered
-        else:
-            assert outcome is None
-            if ask.state == "asked":
-                ask.state = "withdrawn"
-                self.tell(id, "withdrawn")
-
-    @rule(id=IDS)
-    def keep_waiting(self, id: str) -> None:
-        outcome = self.outcome(self.broker.keep_waiting(id))
+    @rule(desk=DESKS, id=ANY_ID)
+    def keep_waiting(self, desk: int, id: str) -> None:
+        outcome = self.outcome(self.at(desk).keep_waiting(id))
         ask = self.model.get(id)
         if ask is None:
             assert outcome is AskNotFound
@@ -200,17 +308,21 @@ class Desk(RuleBasedStateMachine):
                 ask.deadline += TIMEOUT
                 self.tell(id, "deadline_moved")
 
-    @rule(id=IDS, error=st.sampled_from([None, "it had died"]))
-    def deliver(self, id: str, error: str | None) -> None:
-        (reported,) = self.run(self.broker.report([(id, error)]))
-        ask = self.model.get(id)
+    @rule(desk=DESKS, id=ANY_ID, error=st.sampled_from([None, "it had died"]))
+    def deliver(self, desk: int, id: str, error: str | None) -> None:
+        (reported,) = self.run(self.at(desk).report([(id, error)]))
+        meant = self.newest_numbered() if id == NUMBERED else id
+        ask = self.model.get(meant) if meant is not None else None
         assert (reported is None) == (ask is None)
         if ask is not None and ask.state in ("answered", "rejected") and not ask.delivered:
             ask.delivered, ask.error = error is None, error
-            self.tell(id, "delivered")
+            self.tell(meant or "", "delivered")
+
+    # Time -------------------------------------------------------------------------------------------------
 
     @rule(seconds=SECONDS)
     def time_passes(self, seconds: int) -> None:
+        self.everybody_has_heard()  # of deadlines that were moved: a desk that has not may close them out of order
         self.run(self.clock.advance(seconds))
         self.deadlines_pass()
 
@@ -222,75 +334,135 @@ class Desk(RuleBasedStateMachine):
         ]
         for _, id, ask in sorted(due, key=lambda entry: entry[:2]):
             self.tell(id, ask.close(ask.at_deadline, by="policy:timeout"))
-            self.run(self.broker.wait(id))
+            for place in self.places:
+                self.run(place.broker.wait(id))
 
-    @rule(seconds=st.sampled_from([0, 0, 61]))
-    def restart(self, seconds: int) -> None:
-        """The desk ends, time passes, and another one begins with what the first one left."""
-        self.run(self.broker.__aexit__(None, None, None))
-        for id, waiting in self.waiting.items():
-            assert self.run(_result(waiting)).state == "asked", f"the wait for {id} ended with another state"
-        self.waiting = {}
+    @rule(desk=DESKS, seconds=st.sampled_from([0, 0, 61]))
+    def restart(self, desk: int, seconds: int) -> None:
+        """A desk ends, time passes, and another one begins with what the first one left."""
+        self.everybody_has_heard()
+        number = desk % len(self.places)
+        place = self.places[number]
+        self.leave(place)
+        kept = place.store if ":memory:" in self.address else None
+        if kept is None:
+            self.let_go(place.store)
         self.run(self.clock.advance(seconds))
-        self.store = self.run(self.reopen_store())
-        self.broker = self.run(self.start())
+        self.places[number] = self.run(self.start(kept))
         self.deadlines_pass()
         for id in [id for id, ask in self.model.items() if ask.state == "asked"]:
             self.wait_for(id)
 
-    @invariant()
-    def every_ask_is_as_it_should_be(self) -> None:
-        for id, model in self.model.items():
-            ask = self.run(self.broker.get(id))
-            assert ask.state == model.state
-            assert (ask.answer.value if ask.answer else None) == model.value
-            assert (ask.answer.by if ask.answer else "") == model.by
-            assert (ask.deadline and round(ask.deadline.timestamp() * 1000)) == model.deadline
-            assert (ask.delivered_at is not None, ask.delivery_error) == (model.delivered, model.error)
+    def leave(self, place: Place) -> None:
+        self.run(place.broker.__aexit__(None, None, None))
+        for id, waiting in place.waiting.items():
+            assert self.run(result(waiting)).state in ("asked", self.state_of(id)), f"{id} was heard of as it never was"
 
-    @precondition(lambda self: self.waiting)
+    def let_go(self, store: Store) -> None:
+        self.run(store.close())
+
+    def state_of(self, id: str) -> str | None:
+        return self.model[id].state if id in self.model else None
+
+    @rule(desk=DESKS, limit=st.sampled_from([3, 1000]))
+    def forget(self, desk: int, limit: int) -> None:
+        """Prune what was told. An open ask stays, and so does a settled one of which something is left to tell."""
+        self.everybody_has_heard()
+        self.pruned += self.run(self.at(desk).store.prune(before=self.clock.now() + 1, limit=limit))
+        assert self.pruned == self.run(self.at(desk).store.pruned())
+        told_of = {id for _, id in self.told[self.pruned :]}
+        for id in [id for id, ask in self.model.items() if ask.state != "asked" and id not in told_of]:
+            assert self.outcome(self.at(desk).get(id)) is AskNotFound
+            del self.model[id]
+
+    # What holds after each of these -----------------------------------------------------------------------
+
+    @invariant()
+    def every_ask_is_as_it_should_be_at_every_desk(self) -> None:
+        for place in self.places:
+            stored = self.run(listed(place.broker))
+            assert stored.keys() == self.model.keys()
+            for id, model in self.model.items():
+                assert fits(model, stored[id]), f"{id} should be {model}"
+
+    @precondition(lambda self: any(place.waiting for place in self.places))
     @invariant()
     def whoever_waits_hears_of_the_end(self) -> None:
-        for id in [id for id in self.waiting if self.model[id].state != "asked"]:
-            heard = self.run(_result(self.waiting.pop(id)))
-            assert heard.state == self.model[id].state
+        for place in self.places:
+            for id in [id for id in place.waiting if self.state_of(id) != "asked"]:
+                heard = self.run(result(place.waiting.pop(id)))
+                assert heard.state == self.state_of(id)
 
     def teardown(self) -> None:
-        history = self.run(self.store.history(Query(), after=0, limit=10_000))
-        self.run(self.broker.__aexit__(None, None, None))
-        self.run(self.store.close())
-        self.runner.close()
-        assert [(event.type, event.ask.id) for event in history] == self.told
-        assert [event.cursor for event in history] == list(range(1, len(history) + 1))
+        with ExitStack() as undo:
+            undo.callback(self.runner.close)
+            for place in self.places:
+                undo.callback(self.let_go, place.store)
+                undo.callback(self.leave, place)
+            self.everybody_has_heard()
+            histories = [self.run(place.store.history(Query(), after=0, limit=10_000)) for place in self.places]
+        for place, history in zip(self.places, histories, strict=True):
+            assert summary(history) == [
+                (cursor, *told) for cursor, told in enumerate(self.told, 1) if cursor > self.pruned
+            ]
+            first = len(self.told) - len(place.heard)
+            assert first <= place.opened_at
+            assert summary(place.heard) == [
+                (cursor, *told) for cursor, told in enumerate(self.told, 1) if cursor > first
+            ]
 
 
-class DeskOnDisk(Desk):
-    """The same on a file, which a restart closes and opens again."""
-
-    async def open_store(self) -> Store:
-        self.folder = tempfile.TemporaryDirectory()
-        return await SqliteStore.open_file(Path(self.folder.name) / "desk.db")
-
-    async def reopen_store(self) -> Store:
-        await self.store.close()
-        return await SqliteStore.open_file(Path(self.folder.name) / "desk.db")
-
-    def teardown(self) -> None:
-        try:
-            super().teardown()
-        finally:
-            self.folder.cleanup()
+def asked(id: str, has_options: bool) -> Ask:
+    return an_ask(id=id) if has_options else an_ask(id=id, questions=(Question("How many?", kind="number"),))
 
 
-async def _result(waiting: asyncio.Task[Stored]) -> Stored:
+def fits(model: Model, ask: Ask) -> bool:
+    answer, fallback = ask.answer, ask.fallback
+    return (
+        ask.state == model.state
+        and (answer.value if answer else None) == model.value
+        and (answer.by if answer else "") == model.by
+        and (ask.deadline and round(ask.deadline.timestamp() * 1000)) == model.deadline
+        and (fallback is not None, fallback.value if fallback else None)
+        == (model.deadline is not None, model.at_deadline)
+        and (ask.delivered_at is not None, ask.delivery_error) == (model.delivered, model.error)
+    )
+
+
+def summary(events: list[StoredEvent]) -> list[tuple[int, str, str]]:
+    return [(event.cursor, event.type, event.ask.id) for event in events]
+
+
+async def listed(broker: Broker) -> dict[str, Ask]:
+    return {ask.id: ask async for ask in broker.asks()}
+
+
+async def result(waiting: asyncio.Task[Stored]) -> Stored:
     return await waiting
 
 
-TestDeskInMemory = Desk.TestCase
-TestDeskInMemory.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-TestDeskOnDisk = DeskOnDisk.TestCase
-TestDeskOnDisk.settings = settings(
-    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+def run_at_random(make: Callable[[], Desks], *, examples: int) -> None:
+    wanted = settings(
+        max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    run_state_machine_as_test(make, settings=wanted)  # type: ignore[arg-type]
+
+
+def test_a_desk_in_memory_keeps_the_rules() -> None:
+    run_at_random(lambda: Desks("sqlite:///:memory:"), examples=100)
+
+
+def test_a_desk_on_a_disk_keeps_the_rules(tmp_path_factory: pytest.TempPathFactory) -> None:
+    def make() -> Desks:
+        folder: Path = tmp_path_factory.mktemp("desk")
+        return Desks(f"sqlite:///{folder / 'desk.db'}")
+
+    run_at_random(make, examples=30)
+
+
+def test_a_desk_in_postgres_keeps_the_rules(new_database: Callable[[], str]) -> None:
+    run_at_random(lambda: Desks(new_database()), examples=20)
+
+
+def test_two_desks_of_one_database_keep_the_rules_as_if_they_were_one(new_database: Callable[[], str]) -> None:
+    run_at_random(lambda: Desks(new_database(), count=2), examples=40)
