@@ -493,6 +493,7 @@ class Crowd:
                 self.raised.add(left.id)
                 self._kept[client.url].set()
             self.woken[ask.id] = (await client.ask(ask)).value
+            client.delivered(ask.id)
             self.raised.add(ask.id)
             turn += 1
 
