@@ -53,11 +53,11 @@ class Driver:
             while started < due and self.idle:
                 session = self.idle.pop()
                 self._ask(session)
+                started += 1
                 due_at = begin + started / rate
                 if now - due_at > LATE_SECONDS:
                     session.asked_at = due_at
                     self.late += 1
-                started += 1
             await asyncio.sleep(0.001)
 
     async def stop(self) -> int:
