@@ -11,6 +11,8 @@
     ├── Withdrawn              the outcome of an ask: the agent stopped waiting
     ├── CursorTooOld           events after that cursor were pruned; list the asks again
     ├── SessionNotFound
+    ├── SessionEnded           the conversation is over and takes no further prompt
+    ├── AgentFailed            the agent, or one turn of it, broke; says it in the agent's own words
     ├── Refused                the desk does not let this caller do that
     │   ├── Unauthorized       no token, an unknown one, a revoked one
     │   └── Forbidden          the token's scope is too small
@@ -22,7 +24,8 @@
     │   ├── StoreInUse         another desk holds this database
     │   └── StoreTooNew        written by a newer handraise
     ├── SettingsError          a setting, file or option that cannot be used
-    └── PluginNotFound         no such agent, channel or store is installed
+    ├── PluginNotFound         no such agent, channel or store is installed
+    └── ProcessFailed          an agent's program did not start, or is gone
 
 `code` is what HTTP replies carry; `fields` are the facts a program may read besides the sentence.
 """
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from handraise.asks import Answer, Ask
 
 __all__ = [
+    "AgentFailed",
     "AlreadyAnswered",
     "AnswerDoesNotFit",
     "AskDiffers",
@@ -49,8 +53,10 @@ __all__ = [
     "HandraiseError",
     "Overloaded",
     "PluginNotFound",
+    "ProcessFailed",
     "Refused",
     "Rejected",
+    "SessionEnded",
     "SessionNotFound",
     "SettingsError",
     "StoreError",
@@ -171,6 +177,19 @@ class SessionNotFound(HandraiseError):
         super().__init__(f"there is no session {id!r}", id=id)
 
 
+class SessionEnded(HandraiseError):
+    code = "session_ended"
+
+    def __init__(self, id: str, *, state: str = "done") -> None:
+        super().__init__(f"session {id!r} is {state}; start a new one with `handraise start`", id=id, state=state)
+
+
+class AgentFailed(HandraiseError):
+    """The agent broke, or one turn of it did. The message holds its own words where there are any."""
+
+    code = "agent_failed"
+
+
 class Refused(HandraiseError):
     code = "refused"
 
@@ -217,3 +236,7 @@ class SettingsError(HandraiseError):
 
 class PluginNotFound(HandraiseError):
     code = "plugin_not_found"
+
+
+class ProcessFailed(HandraiseError):
+    code = "process_failed"
