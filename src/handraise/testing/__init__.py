@@ -1,8 +1,9 @@
 """Everything to test an agent, a channel, a policy or a store with, in milliseconds and without a network.
 
-Fakes: `Scripted` (an agent), `ScriptedPerson`, `FakeClock`, `an_ask`, `a_permission`. Contract suites: `check_agent`,
-`check_channel`, `check_policy`, `check_store`. Pytest finds the fixtures in `fixtures` by itself, in every test run of
-whoever installed handraise; so names are imported here only when they are used.
+Fakes: `Scripted` (an agent), `ScriptedPerson`, `ScriptedModel` (for real agent programs), `FakeClock`, `an_ask`,
+`a_permission`. Contract suites: `check_agent`, `check_channel`, `check_policy`, `check_store`. Pytest finds the
+fixtures in `fixtures` by itself, in every test run of whoever installed handraise; so names are imported here only when
+they are used.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from handraise.testing.cases import Report
     from handraise.testing.channels import ChannelDriver, check_channel
     from handraise.testing.clock import FakeClock
+    from handraise.testing.model import ScriptedModel, call, repeat
     from handraise.testing.person import ScriptedPerson
     from handraise.testing.policies import check_policy
     from handraise.testing.samples import a_permission, an_ask
@@ -27,14 +29,17 @@ __all__ = [
     "FakeClock",
     "Report",
     "Scripted",
+    "ScriptedModel",
     "ScriptedPerson",
     "Stage",
     "a_permission",
     "an_ask",
+    "call",
     "check_agent",
     "check_channel",
     "check_policy",
     "check_store",
+    "repeat",
 ]
 
 _HOMES = {
@@ -43,14 +48,17 @@ _HOMES = {
     "FakeClock": "handraise.testing.clock",
     "Report": "handraise.testing.cases",
     "Scripted": "handraise.agents.scripted",
+    "ScriptedModel": "handraise.testing.model",
     "ScriptedPerson": "handraise.testing.person",
     "Stage": "handraise.testing.agents",
     "a_permission": "handraise.testing.samples",
     "an_ask": "handraise.testing.samples",
+    "call": "handraise.testing.model",
     "check_agent": "handraise.testing.agents",
     "check_channel": "handraise.testing.channels",
     "check_policy": "handraise.testing.policies",
     "check_store": "handraise.testing.stores",
+    "repeat": "handraise.testing.model",
 }
 
 

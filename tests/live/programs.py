@@ -1,0 +1,230 @@
+"""The real agent programs that the tests run: fetched once per version into the user's cache.
+
+    python tests/live/programs.py             makes sure that the pinned ones are there
+    python tests/live/programs.py --latest    the newest ones instead
+
+Environment: HANDRAISE_CACHE (where they are kept), HANDRAISE_TEST_AGENTS=latest (tests run the newest ones),
+HANDRAISE_WITHOUT_AGENTS=1 (tests go without).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+PINNED = {"opencode": "1.18.33", "claude": "0.2.182"}  # of claude-agent-sdk, which brings Claude Code 2.1.325
+CACHE = Path(os.environ.get("HANDRAISE_CACHE") or platformdirs.user_cache_path("handraise", appauthor=False)).absolute()
+WITHOUT = "HANDRAISE_WITHOUT_AGENTS"
+PATIENCE = 900.0  # seconds for one download
+
+
+class ProgramUnavailable(Exception):
+    """A program cannot be had here; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where a program comes from."""
+
+    package: str
+    folder: str  # in the cache, followed by the version
+    size: str  # of what is downloaded
+    newest: Callable[[], str]
+    install: Callable[[str, Path], None]  # a version, into a folder
+    find: Callable[[Path], Path | None]  # the program in such a folder
+
+
+def program(name: str) -> Path:
+    """The program for a test, downloaded if need be. Where it cannot be had the test fails, or is skipped if told."""
+    import pytest  # the script has no use for it
+
+    if os.environ.get(WITHOUT) == "1":
+        pytest.skip(f"{name} is left out ({WITHOUT}=1)")
+    try:
+        return _chosen(name)
+    except ProgramUnavailable as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@functools.cache
+def _chosen(name: str) -> Path:
+    return ensure(name, wanted(name, latest=os.environ.get("HANDRAISE_TEST_AGENTS") == "latest"))
+
+
+def wanted(name: str, *, latest: bool) -> str:
+    """The version. Raises ProgramUnavailable where the newest one cannot be found out."""
+    return SOURCES[name].newest() if latest else PINNED[name]
+
+
+def found(name: str, version: str) -> Path | None:
+    source = SOURCES[name]
+    return source.find(CACHE / f"{source.folder}-{version}")
+
+
+def ensure(name: str, version: str) -> Path:
+    """The program of this version, downloaded if need be. Raises ProgramUnavailable."""
+    there = found(name, version)
+    if there is not None:
+        return there
+    source = SOURCES[name]
+    home = CACHE / f"{source.folder}-{version}"
+    with _alone(home):
+        there = found(name, version)  # whoever was here before us may have brought it
+        if there is not None:
+            return there
+        unfinished = home.with_name(f"{home.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            unfinished.mkdir()
+            source.install(version, unfinished)
+            if source.find(unfinished) is None:
+                raise ProgramUnavailable(
+                    f"{source.package} {version} has no program for {platform.system()} on {platform.machine()}; "
+                    f"set {WITHOUT}=1 to test without it."
+                )
+            shutil.rmtree(home, ignore_errors=True)
+            unfinished.rename(home)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    there = found(name, version)
+    assert there is not None
+    return there
+
+
+@contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    """Two test runs that want the same program download it once."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with home.with_name(f"{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(command: list[str], *, otherwise: str) -> str:
+    """What it printed. Raises ProgramUnavailable with a sentence that says what could not be done, and why."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        why = f"it took longer than {PATIENCE:.0f} s"
+    else:
+        if done.returncode == 0:
+            return done.stdout
+        lines = [line for line in done.stderr.splitlines() if re.search("error", line, flags=re.IGNORECASE)]
+        why = lines[0].strip()[:300] if lines else f"it ended with {done.returncode}"
+    raise ProgramUnavailable(f"{otherwise} ({why}); check the network, or set {WITHOUT}=1 to test without it.")
+
+
+# OpenCode, from npm -------------------------------------------------------------------------------------------------
+
+
+def _npm() -> str:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise ProgramUnavailable(f"OpenCode comes by npm, which is not here; install Node.js, or set {WITHOUT}=1.")
+    return npm
+
+
+def _newest_opencode() -> str:
+    asked = [_npm(), "view", "opencode-ai", "version"]
+    return _run(asked, otherwise="npm did not tell the newest version of opencode-ai").strip()
+
+
+def _install_opencode(version: str, folder: Path) -> None:
+    command = [_npm(), "install", f"opencode-ai@{version}", "--prefix", str(folder)]
+    options = ["--ignore-scripts", "--no-fund", "--no-audit", "--loglevel=error"]
+    _run([*command, *options], otherwise=f"npm could not install opencode-ai {version}")
+
+
+def _find_opencode(home: Path) -> Path | None:
+    """The program itself: the wrapper is linked to it by a script of the package, and those do not run."""
+    system = platform.system().lower()
+    machine = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}.get(platform.machine().lower(), "arm64")
+    kinds = ["", "-baseline", "-musl", "-baseline-musl"]
+    cpu = Path("/proc/cpuinfo")
+    if machine == "x64" and cpu.exists() and "avx2" not in cpu.read_text():
+        kinds = ["-baseline", "-baseline-musl"]
+    places = (home / "node_modules" / f"opencode-{system}-{machine}{kind}" / "bin" / "opencode" for kind in kinds)
+    return next((place for place in places if place.is_file()), None)
+
+
+# Claude Code, from the wheel of its SDK -----------------------------------------------------------------------------
+
+
+def _pip(command: str, *arguments: str, otherwise: str) -> str:
+    return _run([sys.executable, "-m", "pip", "--disable-pip-version-check", command, *arguments], otherwise=otherwise)
+
+
+def _newest_claude() -> str:
+    otherwise = "pip did not tell the newest version of claude-agent-sdk"
+    told = _pip("index", "versions", "claude-agent-sdk", otherwise=otherwise)
+    version = re.search(r"\(([^)]+)\)", told)
+    if version is None:
+        raise ProgramUnavailable(f"{otherwise}; it said {told[:200]!r}.")
+    return version[1]
+
+
+def _install_claude(version: str, folder: Path) -> None:
+    options = ["--no-deps", "--only-binary", ":all:", "--no-compile", "--quiet", "--target", str(folder)]
+    otherwise = f"pip could not install claude-agent-sdk {version}"
+    _pip("install", *options, f"claude-agent-sdk=={version}", otherwise=otherwise)
+
+
+def _find_claude(home: Path) -> Path | None:
+    place = home / "claude_agent_sdk" / "_bundled" / "claude"
+    return place if place.is_file() else None
+
+
+SOURCES = {
+    "opencode": Source(
+        package="opencode-ai",
+        folder="opencode",
+        size="120 MB",
+        newest=_newest_opencode,
+        install=_install_opencode,
+        find=_find_opencode,
+    ),
+    "claude": Source(
+        package="claude-agent-sdk",
+        folder="claude-agent-sdk",
+        size="160 MB",
+        newest=_newest_claude,
+        install=_install_claude,
+        find=_find_claude,
+    ),
+}
+
+
+def main(arguments: list[str]) -> int:
+    if os.environ.get(WITHOUT) == "1":
+        print(f"the real agents are left out ({WITHOUT}=1)")
+        return 0
+    failed = False
+    for name, source in SOURCES.items():
+        try:
+            version = wanted(name, latest="--latest" in arguments)
+            there = found(name, version)
+            if there is None:
+                print(f"{name}: {source.package} {version}, downloading, about {source.size}", flush=True)
+                print(f"{name}: {source.package} {version} in {ensure(name, version)}")
+            elif "--quiet" not in arguments:
+                print(f"{name}: {source.package} {version} in {there}, already there")
+        except ProgramUnavailable as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            failed = True
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
