@@ -20,6 +20,7 @@ __all__ = [
     "Ask",
     "AutoRule",
     "Handling",
+    "Mode",
     "Option",
     "Origin",
     "Permission",
@@ -33,6 +34,7 @@ __all__ = [
 QuestionPolicy = Literal["reject", "accept-first", "accept-recommended", "forward"]
 PermissionPolicy = Literal["reject", "forward"]
 OnTimeout = Literal["accept-first", "accept-recommended", "reject"]
+Mode = Literal["default", "accept-edits", "bypass", "plan", "read-only", "workspace-write", "full-access"]
 State = Literal["asked", "answered", "rejected", "withdrawn"]
 Kind = Literal["choice", "text", "number"]
 
@@ -129,6 +131,7 @@ class Scope:
     id: str
     label: str = ""
     patterns: tuple[str, ...] = ()
+    by_desk: bool = False  # the desk remembers it for the session; the agent is only ever told `once`
     extra: Mapping[str, Any] | None = None
 
 

@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from handraise.asks import Answer, Ask, Handling
+from handraise.asks import Answer, Ask, Handling, Mode
 
-__all__ = ["Agent", "Asker", "Reply", "Session", "Start"]
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+__all__ = [
+    "MODES",
+    "Agent",
+    "AgentSettings",
+    "Asker",
+    "Attachable",
+    "Capabilities",
+    "Cut",
+    "Edit",
+    "Installable",
+    "Listener",
+    "Message",
+    "Mode",
+    "Reply",
+    "Session",
+    "Silent",
+    "Start",
+    "Watchable",
+]
+
+MODES: dict[str, str] = {
+    "default": "the agent asks as it does by itself",
+    "accept-edits": "files in the working folder are changed without asking",
+    "bypass": "no permission is asked for; questions still are",
+    "plan": "it looks and plans, and asks before it changes anything",
+    "read-only": "nothing can be changed",
+    "workspace-write": "only the working folder can be changed",
+    "full-access": "everything can be changed, and nothing is asked for",
+}
 
 
 class Asker(Protocol):
@@ -20,11 +53,52 @@ class Asker(Protocol):
         and joins only while the newest is open or its answer was not taken.
         """
 
-    async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
-        """The agent has moved on. Raises AlreadyAnswered where somebody was faster."""
+    async def withdraw(self, id: str, *, reason: str | None = None, answer: Answer | None = None) -> Ask:
+        """The agent has moved on. Raises AlreadyAnswered where somebody was faster.
+
+        `answer` is what a person said in the agent's own terminal, where that is known: then the ask is answered or
+        rejected, by `agent`, and delivered. One that does not fit is told as a withdrawal.
+        """
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
         """The agent took the answer, or `error` says why it could not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Something that was said in a session, to be kept and shown. Untrusted, like everything an agent wrote."""
+
+    role: Literal["person", "agent", "tool", "notice"]  # a notice is ours: why a turn ended, what was resumed
+    text: str
+    extra: Mapping[str, Any] | None = None  # of a tool: its name and input
+
+
+class Listener(Protocol):
+    """Who hears what happens in a session besides its asks."""
+
+    def said(self, message: Message) -> None: ...
+
+    def active(self) -> None:
+        """A sign of life. A session that gives none for too long, and has no open ask, is stopped."""
+
+
+class Silent:
+    """A listener that keeps nothing."""
+
+    def said(self, message: Message) -> None:
+        return
+
+    def active(self) -> None:
+        return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A session that a worker before us left in the middle of a turn, or between turns."""
+
+    handle: Mapping[str, Any]  # what `Session.handle` was
+    prompt: str | None = None  # what the turn that was under way had been told; None: no turn was
+    asks: tuple[Ask, ...] = ()  # its asks that are open, or whose answer the agent has not taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +108,12 @@ class Start:
     session: str  # the desk's id for it, which becomes `origin.session` of its asks
     cwd: str | None = None
     handling: Handling = field(default_factory=Handling)
+    mode: Mode | None = None  # None leaves it to the agent's own configuration
     run: str | None = None
     step: str | None = None
     parent: str | None = None
+    cut: Cut | None = None  # go on with this one rather than begin a new one
+    listener: Listener = field(default_factory=Silent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +126,120 @@ class Reply:
 class Session(Protocol):
     """One live conversation with an agent."""
 
+    @property
+    def handle(self) -> Mapping[str, Any]:
+        """What it takes to find this session again after the worker has died, as JSON. Changes between turns only."""
+
     async def prompt(self, text: str) -> Reply:
-        """Run one turn. The agent's questions go through the asker while it runs."""
+        """Run one turn. The agent's questions go through the asker while it runs.
+
+        An abort cancels it. Raises AgentFailed where the turn or the agent broke, with the agent's own words.
+        """
+
+    async def go_on(self) -> Reply | None:
+        """Finish the turn that `Start.cut` was in the middle of; None where there is nothing to finish.
+
+        Where the agent still waits, its asks are joined. Where it cannot, it is told the answers once they are there.
+        Raises AgentFailed where the turn is lost.
+        """
 
     async def abort(self) -> None:
         """Stop the turn. What the agent asked and still waits for is withdrawn."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End the conversation and the agent's process. What it still waits for is withdrawn."""
+
+    async def leave(self) -> None:
+        """The worker stops: let go of the agent in such a way that `Start.cut` finds it, and withdraw nothing.
+
+        No agent goes on unattended afterwards; one that waits for a person in a process of its own may stay.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an agent can do, as far as we know it or have seen it."""
+
+    agent: str
+    installed: bool
+    version: str | None = None
+    program: str | None = None  # where it is
+    questions: bool = False
+    permissions: bool = False
+    several_questions: bool = False
+    multi_select: bool = False
+    free_text: bool = False
+    notes: bool = False
+    edits: bool = False  # a permission may be granted with a changed input
+    plans: bool = False
+    subagents: bool = False  # asks of its subagents reach the desk
+    resume: bool = False  # a session goes on after the worker died
+    attach: bool = False  # a person's own terminal can be mirrored
+    modes: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()  # the fields above that were asked of the running program
+    problem: str | None = None  # why it cannot be used here, in a sentence that says what to do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """How an agent is started here: `[agents.NAME]` of the settings, and where its adapter may keep records."""
+
+    home: Path
+    command: tuple[str, ...] = ()  # empty: the program of that name on the PATH
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 class Agent(Protocol):
+    """A module of this folder, or an entry point, gives one as `plugin(settings: AgentSettings) -> Agent`."""
+
     name: str
 
-    async def open(self, asker: Asker, start: Start) -> Session: ...
+    def check(self, start: Start) -> None:
+        """Raises SettingsError where this agent cannot be started like that, such as in a mode it does not have."""
+
+    async def open(self, asker: Asker, start: Start) -> Session:
+        """Start the agent, or go on with `start.cut`. Raises AgentFailed, SettingsError."""
+
+    async def look(self, *, probe: bool = False) -> Capabilities:
+        """What is installed here. `probe` may start the program to see for itself, and takes seconds."""
+
+    async def close(self) -> None:
+        """The worker stops, after its sessions were left or closed."""
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """An agent that runs by itself somewhere and lets us listen."""
+
+    async def watch(self, asker: Asker, address: str, *, ready: Callable[[], None] = lambda: None) -> None:
+        """Bring what is asked at that address to the desk and the answers back, until cancelled, across restarts.
+
+        `ready` is called whenever it is connected and everything open there is known here.
+        """
+
+
+@runtime_checkable
+class Attachable(Protocol):
+    """An agent in a person's own terminal that calls us."""
+
+    name: str
+
+    def routes(self) -> Sequence[Route]:
+        """Mounted under `/attach/NAME`. Whoever calls may ask and nothing else; `request.scope["asker"]` is an Asker in
+        their name. A connection that closes while an ask is open means that the terminal is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A change to one file of a person's configuration, and its exact removal. Nothing is written here."""
+
+    path: Path
+    add: Callable[[bytes | None], bytes]  # from the file as it is (None: there is none); raises SettingsError
+    remove: Callable[[bytes], bytes | None]  # from the file as it is by then; None: it can go
+    private: bool = False  # it holds a secret that was not there before: for its owner alone
+
+
+@runtime_checkable
+class Installable(Protocol):
+    def edits(self, *, url: str, token: str) -> Sequence[Edit]:
+        """What attaches a person's own terminal to the desk at `url`. The token may only ask."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
-from handraise.agents import Asker, Reply, Start
+from handraise.agents import MODES, AgentSettings, Asker, Capabilities, Message, Reply, Start
 from handraise.asks import Answer, Ask, Origin, Permission, Question
 from handraise.errors import AlreadyAnswered, AskDoesNotFit
 
@@ -43,7 +43,7 @@ class Scripted:
 
     name = "scripted"
 
-    def __init__(self) -> None:
+    def __init__(self, settings: AgentSettings | None = None) -> None:
         self.asked: list[Ask] = []
         self.prompted: list[Prompted] = []
         self._asks: list[_Line] = []
@@ -63,8 +63,30 @@ class Scripted:
         self._asks.append(_Line(re.compile(pattern), permission))
         return self
 
+    def check(self, start: Start) -> None:
+        """It does nothing, so it keeps to every mode."""
+
     async def open(self, asker: Asker, start: Start) -> ScriptedSession:
         return ScriptedSession(self, asker, start)
+
+    async def look(self, *, probe: bool = False) -> Capabilities:
+        return Capabilities(
+            agent=self.name,
+            installed=True,
+            questions=True,
+            permissions=True,
+            several_questions=True,
+            multi_select=True,
+            free_text=True,
+            notes=True,
+            edits=True,
+            plans=True,
+            resume=True,
+            modes=tuple(MODES),
+        )
+
+    async def close(self) -> None:
+        return
 
     def asks_for(self, text: str) -> Iterator[tuple[Question, ...] | Permission]:
         for line in self._asks:
@@ -83,17 +105,33 @@ class ScriptedSession:
         self._agent = agent
         self._asker = asker
         self._start = start
-        self._turns = 0
+        self._cut = start.cut
+        self._turns = int(start.cut.handle["turns"]) if start.cut is not None else 0
         self._turn: asyncio.Task[Reply] | None = None
         self._open: str | None = None
 
+    @property
+    def handle(self) -> Mapping[str, Any]:
+        return {"turns": self._turns}
+
     async def prompt(self, text: str) -> Reply:
         """Ask what the script says and reply. A rejection is one of the answers and ends nothing; an abort cancels."""
-        self._turns += 1
         self._agent.prompted.append(Prompted(self._start.session, text))
+        return await self._run(text)
+
+    async def go_on(self) -> Reply | None:
+        """Play the turn that was cut off once more: its asks have the same ids, so they are joined."""
+        if self._cut is None or self._cut.prompt is None:
+            return None
+        return await self._run(self._cut.prompt)
+
+    async def _run(self, text: str) -> Reply:
+        self._turns += 1
         # Owned by this call: cancelling it cancels the turn, which withdraws nothing.
         self._turn = asyncio.create_task(self._play(text, turn=self._turns))
-        return await self._turn
+        reply = await self._turn
+        self._start.listener.said(Message(role="agent", text=reply.text))
+        return reply
 
     async def abort(self) -> None:
         """End the running turn, whose `prompt` is cancelled, and withdraw what it waits for."""
@@ -111,6 +149,11 @@ class ScriptedSession:
 
     async def close(self) -> None:
         await self.abort()
+
+    async def leave(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.cancel()
+            await asyncio.wait([self._turn])
 
     async def _play(self, text: str, *, turn: int) -> Reply:
         answers: list[Answer] = []

@@ -175,8 +175,8 @@ class _Actor:
         self._tell(_took(named, answer))
         return answer
 
-    async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
-        return await self._client.withdraw(self.id, reason=reason)
+    async def withdraw(self, id: str, *, reason: str | None = None, answer: Answer | None = None) -> Ask:
+        return await self._client.withdraw(self.id, reason=reason, answer=answer)
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
         self._client.delivered(self.id, error=error)
