@@ -40,8 +40,10 @@ from handraise.errors import (
 )
 from handraise.events import Event
 from handraise.feed import Feeds
+from handraise.grants import Grants
 from handraise.metrics import Counts
 from handraise.policies import Forward, policy_for
+from handraise.policies.remembered import remembered
 from handraise.sessions import Sessions
 from handraise.stores import Change, NewAsk, Opened, Query, Store
 from handraise.tables import writable
@@ -63,6 +65,7 @@ PRUNE_EVERY = 60_000  # milliseconds
 BETWEEN_PRUNES = 0.05  # seconds
 MOST_REMEMBERED = 4096  # asks whose content is kept parsed, so that an answer is checked without reading it
 SETTLED = frozenset({"answered", "rejected", "withdrawn"})
+BY_AGENT = "agent"  # who gave an answer that an agent learned without us
 
 
 class _How(NamedTuple):
@@ -90,6 +93,7 @@ class Broker:
         self.clock: Clock = clock or SystemClock()
         self.feeds = Feeds(store, self.clock)
         self.sessions = Sessions(store)
+        self.grants = Grants(store)
         self.handling = handling or Handling()
         self.counts = Counts()
         self._keep = keep
@@ -167,7 +171,7 @@ class Broker:
             number += 1
 
     async def _open(self, ask: Ask, how: _How, *, wait: float | None = None) -> Opened:
-        row = self._decided(ask, how)
+        row = self._decided(ask, how, granted=await self._granted(ask, how))
         await self.sessions.mention(ask.origin, at=row.asked_at)
         settled = self._listen(ask.id)
         self._opening[ask.id] = row.content, ask
@@ -195,12 +199,21 @@ class Broker:
         if row.answer is not None:
             self.counts.answers["policy"].add(0)
 
-    def _decided(self, ask: Ask, how: _How) -> NewAsk:
+    async def _granted(self, ask: Ask, how: _How) -> Answer | None:
+        """What a person allowed before for the length of the session, where the desk is to remember that."""
+        permission = ask.permission
+        if permission is None or not any(scope.by_desk for scope in permission.scopes):
+            return None
+        if (how.handling or self.handling).permission_policy == "reject":
+            return None
+        return remembered(ask, await self.grants.of(ask.origin))
+
+    def _decided(self, ask: Ask, how: _How, *, granted: Answer | None) -> NewAsk:
         """The row of a new ask with policy's verdict in it. Nobody evaluates policy again for it."""
         content = content_text(ask)
         bound(ask, size=len(content))
         try:
-            verdict = policy_for(how.handling or self.handling)(ask)
+            verdict = granted or policy_for(how.handling or self.handling)(ask)
         except SettingsError as unusable:
             raise AskDoesNotFit(str(unusable)) from None
         now = self.clock.now()
@@ -298,15 +311,33 @@ class Broker:
             for settled in waiting:
                 _give_up(settled)
 
-    async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
+    async def withdraw(self, id: str, *, reason: str | None = None, answer: Answer | None = None) -> Ask:
         """The agent stopped waiting. Raises AlreadyAnswered where somebody was faster.
 
-        An id that carries an ordinal may be given without it: the newest one is meant.
+        An id that carries an ordinal may be given without it: the newest one is meant. `answer` is what a person said
+        in the agent's own terminal: it closes the ask as `agent`'s, and the agent has it already.
         """
-        return (await self.take_back(id, reason=reason)).ask()
+        return (await self.take_back(id, reason=reason, answer=answer)).ask()
 
-    async def take_back(self, id: str, *, reason: str | None = None, source: str | None = None) -> Stored:
+    async def take_back(
+        self, id: str, *, reason: str | None = None, answer: Answer | None = None, source: str | None = None
+    ) -> Stored:
         """`withdraw`, for those who want the text. `source` is where it came from, kept for the audit alone."""
+        if await self.store.get(id) is None:
+            newest = (await self.store.newest([id])).get(id)
+            if newest is None:
+                raise AskNotFound(id)
+            id = newest.id
+        if answer is not None:
+            try:
+                settled = await self.settle(id, replace(answer, by=BY_AGENT, at=None), source=source)
+            except AskWithdrawn:
+                return await self.stored(id)
+            except AnswerDoesNotFit as unfit:
+                log.warning("what was answered in the agent's own terminal does not fit ask %s: %s", id, unfit.code)
+            else:
+                self.delivered(id)
+                return settled
         change = Change(
             states=("asked",),
             set={"state": "withdrawn", "withdrawn_reason": writable(reason)},
@@ -316,10 +347,7 @@ class Broker:
         )
         changed = await self.store.change(id, change)
         if changed is None:
-            newest = (await self.store.newest([id])).get(id)
-            if newest is None:
-                raise AskNotFound(id)
-            return await self.take_back(newest.id, reason=reason, source=source)
+            raise AskNotFound(id)
         self.counts.withdrawn += changed.done
         if changed.done or changed.stored.state == "withdrawn":
             return changed.stored
@@ -371,6 +399,8 @@ class Broker:
             raise AskNotFound(id)
         if changed.done:
             self.counts.decided(fitted.by, after=now - changed.stored.asked_at)
+            if fitted.reply == "always":
+                await self.grants.add(await self._content(id), fitted, at=now)
             return changed.stored
         winner = changed.stored.settled()
         if again and winner is not None and winner.same_as(fitted):

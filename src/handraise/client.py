@@ -33,6 +33,7 @@ from handraise.errors import (
     HandraiseError,
     Overloaded,
     Rejected,
+    SessionEnded,
     SessionNotFound,
     StoreFailed,
     Withdrawn,
@@ -174,8 +175,11 @@ class Client:
         body = {**ask_fields(ask), **(handling_fields(handling) if handling else {}), "ordinal": ordinal}
         return _ask(await self._call("POST", "/v1/asks", body=body))
 
-    async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
-        return _ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/withdraw", body={"reason": reason}))
+    async def withdraw(self, id: str, *, reason: str | None = None, answer: Answer | None = None) -> Ask:
+        body: dict[str, Any] = {"reason": reason}
+        if answer is not None:
+            body["answer"] = _said(answer) | {"rejected": answer.rejected, "via": answer.via or None}
+        return _ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/withdraw", body=body))
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
         """Told to the desk soon, in batches."""
@@ -186,19 +190,9 @@ class Client:
 
     async def answer(self, id: str, answer: Answer) -> Ask:
         """The first answer counts; a different second one gets AlreadyAnswered."""
-        body: dict[str, Any] = {"by": answer.by or None, "via": answer.via or None}
         if answer.rejected:
             return await self.reject(id, reason=answer.reason, by=answer.by, via=answer.via)
-        if answer.reply is not None:
-            body |= {
-                "reply": answer.reply,
-                "message": answer.reason,
-                "input": answer.input,
-                "scope": answer.scope,
-                "patterns": answer.patterns,
-            }
-        else:
-            body |= {"answers": answer.answers, "notes": answer.notes}
+        body = {"by": answer.by or None, "via": answer.via or None} | _said(answer)
         return _ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/answer", body=body))
 
     async def reject(self, id: str, *, reason: str | None = None, by: str = "", via: str = "") -> Ask:
@@ -479,6 +473,8 @@ def _error(status: int, body: bytes) -> HandraiseError:
             return AskNotFound(told.get("id", ""))
         case "session_not_found":
             return SessionNotFound(told.get("id", ""))
+        case "session_ended":
+            return SessionEnded(told.get("id", ""), state=told.get("state", "done"))
         case "ask_withdrawn":
             return AskWithdrawn(told.get("id", ""), reason=told.get("reason"))
         case "answer_does_not_fit":
@@ -644,6 +640,19 @@ class Desk:
             log.warning("the answer of a handler to ask %s was not taken: %s", id, problem.code)
         except Exception:
             log.exception("a handler failed on ask %s; it stays open", id)
+
+
+def _said(answer: Answer) -> dict[str, Any]:
+    """What an answer says, as the fields of a body."""
+    if answer.reply is None:
+        return {"answers": answer.answers, "notes": answer.notes, "message": answer.reason}
+    return {
+        "reply": answer.reply,
+        "message": answer.reason,
+        "input": answer.input,
+        "scope": answer.scope,
+        "patterns": answer.patterns,
+    }
 
 
 def _questions(

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from handraise.asks import Answer, Ask, AutoRule, Handling, Origin, Permission, Question, State
+from handraise.asks import Answer, Ask, AutoRule, Handling, Mode, Origin, Permission, Question, State
 from handraise.errors import AnswerDoesNotFit, AskDoesNotFit, CursorTooOld, HandraiseError, SettingsError
 from handraise.events import Event, event
 
@@ -43,6 +43,7 @@ T = TypeVar("T")
 PRUNED = "pruned"  # the type of the one event that is not about an ask
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+Prompt = Annotated[str, Field(min_length=1, max_length=1_000_000)]
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"
 
 
@@ -323,8 +324,16 @@ class RejectBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalAnswer(AnswerBody):
+    """What a person said in the agent's own terminal, as the agent learned it."""
+
+    rejected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WithdrawBody:
     reason: Annotated[str, Field(max_length=20_000)] | None = None
+    answer: LocalAnswer | None = None  # closes the ask as answered or rejected by `agent`, and delivered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +345,22 @@ class Delivery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveriesBody:
     deliveries: Annotated[tuple[Delivery, ...], Field(max_length=10_000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionBody(HandlingBody):
+    """What `POST /v1/sessions` takes."""
+
+    agent: Name
+    prompt: Prompt
+    cwd: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
+    mode: Mode | None = None
+    stale_after: Seconds | None = None  # without a sign of life and without an open ask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptBody:
+    prompt: Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

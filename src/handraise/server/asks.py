@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -184,8 +185,12 @@ class AskRoutes:
     async def _withdraw(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "ask")
         body = parse(WithdrawBody, await read_body(scope, receive))
-        id = token.own_id(id)
-        await self._tell(send, await self._broker.take_back(id, reason=body.reason, source=source_of(scope)))
+        said = None
+        if body.answer is not None:
+            said = body.answer.answer(by="", via=body.answer.via or "terminal")
+            said = replace(said, rejected=body.answer.rejected)
+        taken = await self._broker.take_back(token.own_id(id), reason=body.reason, answer=said, source=source_of(scope))
+        await self._tell(send, taken)
 
     async def deliveries(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/deliveries`: agents took answers, or could not."""
