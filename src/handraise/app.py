@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import json
+import logging
 import os
 import re
 import signal
@@ -13,15 +14,16 @@ import socket
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
+from handraise.agents import AgentSettings
 from handraise.broker import Broker
 from handraise.clock import SystemClock
-from handraise.config import Settings
+from handraise.config import AgentTable, Settings
 from handraise.errors import SettingsError, StoreError
 from handraise.metrics import Lag
 from handraise.server import create_app
@@ -30,8 +32,11 @@ from handraise.server.protocol import JoiningProtocol
 from handraise.stores import Seen, Store, without_password
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.tokens import Tokens
+from handraise.worker import Agents, Worker, own_name, sole_worker
 
-__all__ = ["Running", "bind", "look_at", "open_parts", "open_store", "run_desk"]
+__all__ = ["Running", "agents_of", "bind", "look_at", "open_parts", "open_store", "open_worker", "run_desk"]
+
+log = logging.getLogger(__name__)
 
 HEARTBEAT = 15.0
 GRACE = 2  # seconds that open calls get to end; streams and waits are ended before
@@ -160,7 +165,41 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def run_desk(settings: Settings, *, listener: socket.socket) -> AsyncIterator[Running]:
+async def open_worker(settings: Settings, broker: Broker, *, agents: Agents) -> AsyncIterator[Worker | None]:
+    """The worker of this home, with what it watches; None where another process is that already."""
+    with sole_worker(settings.home) as is_ours:
+        if not is_ours:
+            log.warning("another process runs the sessions of %s; this desk starts none", settings.home)
+            yield None
+            return
+        worker = Worker(broker, broker.sessions, agents, name=own_name(settings.home), clock=broker.clock)
+        async with worker, asyncio.TaskGroup() as watching:
+            watched = [
+                watching.create_task(worker.watch(name, address))
+                for name, table in settings.agents.items()
+                for address in table.watch
+            ]
+            try:
+                yield worker
+            finally:
+                for task in watched:
+                    task.cancel()
+
+
+def agents_of(settings: Settings) -> Agents:
+    """The agents as the settings have them."""
+
+    def made(name: str) -> AgentSettings:
+        table = settings.agents.get(name, AgentTable())
+        return AgentSettings(home=settings.home, command=table.command, env=table.env)
+
+    return Agents(made)
+
+
+@asynccontextmanager
+async def run_desk(
+    settings: Settings, *, listener: socket.socket, has_worker: bool = True, agents: Agents | None = None
+) -> AsyncIterator[Running]:
     """Serve on a bound socket for as long as the context is open, or until SIGTERM or SIGINT.
 
     Leaving it ends streams and waits and withdraws nothing.
@@ -168,7 +207,12 @@ async def run_desk(settings: Settings, *, listener: socket.socket) -> AsyncItera
     host, port = listener.getsockname()[:2]
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-    async with open_parts(settings) as (broker, tokens):
+    async with AsyncExitStack() as parts:
+        broker, tokens = await parts.enter_async_context(open_parts(settings))
+        agents = agents or agents_of(settings)
+        worker = None
+        if has_worker:
+            worker = await parts.enter_async_context(open_worker(settings, broker, agents=agents))
         sign_in = SignIn(clock=broker.clock)
         lag = Lag()
         app = create_app(
@@ -177,6 +221,8 @@ async def run_desk(settings: Settings, *, listener: socket.socket) -> AsyncItera
             sign_in=sign_in,
             port=port,
             lag=lag,
+            worker=worker,
+            attached=agents.attachable(),
             allowed_hosts=(*settings.allowed_hosts, shown),
         )
         server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker))

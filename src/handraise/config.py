@@ -20,11 +20,20 @@ from handraise.errors import SettingsError
 from handraise.policies import policy_for
 from handraise.wire import parse_handling
 
-__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "Settings", "find_project", "load", "parse_addresses"]
+__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "AgentTable", "Settings", "find_project", "load", "parse_addresses"]
 
 DEFAULT_PORT = 4263
 MOST_DAYS = 36_500
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTable:
+    """`[agents.NAME]`: how that agent is started here."""
+
+    command: tuple[str, ...] = ()  # empty: the program of that name on the PATH
+    env: Mapping[str, str] = field(default_factory=dict)
+    watch: tuple[str, ...] = ()  # addresses where it already runs and is to be listened to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +46,7 @@ class Settings:
     host: str = "127.0.0.1"
     allowed_hosts: tuple[str, ...] = ()
     keep: timedelta | None = None  # how long events and settled asks are kept; None is for ever
+    agents: Mapping[str, AgentTable] = field(default_factory=dict)
     project: Path | None = None  # the handraise.toml that was read
 
     @property
@@ -154,16 +164,39 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
             f"{file}: [desk] says who reaches your desk and what it keeps, so it belongs in your own config.toml"
         )
     keep = settings.keep if keep_days is None else timedelta(days=keep_days)
-    return replace(settings, handling=handling, host=host, allowed_hosts=tuple(hosts), keep=keep)
+    agents = {**settings.agents, **_agents(table, settings.agents, file=file)}
+    return replace(settings, handling=handling, host=host, allowed_hosts=tuple(hosts), keep=keep, agents=agents)
 
 
-def _table(table: dict[str, Any], name: str, *, file: Path, known: set[str] | None = None) -> dict[str, Any]:
+def _agents(table: dict[str, Any], before: Mapping[str, AgentTable], *, file: Path) -> dict[str, AgentTable]:
+    found: dict[str, AgentTable] = {}
+    agents = _table(table, "agents", file=file)
+    for name in agents:
+        given = _table(agents, name, file=file, known={"command", "env", "watch"}, shown=f"agents.{name}")
+        at = before.get(name, AgentTable())
+        command, env, watch = given.get("command", at.command), given.get("env", at.env), given.get("watch", at.watch)
+        if not _texts(command) or not _texts(watch):
+            raise SettingsError(f'{file}: [agents.{name}] command and watch are lists of texts, as in ["{name}"]')
+        if not isinstance(env, Mapping) or not _texts(tuple(env.values())):
+            raise SettingsError(f'{file}: [agents.{name}] env is a table of texts, as in {{ NAME = "value" }}')
+        found[name] = AgentTable(command=tuple(command), env=dict(env), watch=tuple(watch))
+    return found
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value)
+
+
+def _table(
+    table: dict[str, Any], name: str, *, file: Path, known: set[str] | None = None, shown: str = ""
+) -> dict[str, Any]:
     found = table.get(name, {})
+    shown = shown or name
     if not isinstance(found, dict):
-        raise SettingsError(f"{file}: {name} is a table; write [{name}]")
+        raise SettingsError(f"{file}: {shown} is a table; write [{shown}]")
     unknown = set(found) - known if known is not None else set()
     if unknown:
         raise SettingsError(
-            f"{file}: [{name}] does not know {sorted(unknown)[0]!r}; it knows {', '.join(sorted(known or ()))}"
+            f"{file}: [{shown}] does not know {sorted(unknown)[0]!r}; it knows {', '.join(sorted(known or ()))}"
         )
     return found

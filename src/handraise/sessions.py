@@ -1,22 +1,54 @@
-"""Sessions as the desk knows them: a conversation with an agent, created when an ask first mentions it."""
+"""Sessions as the desk knows them: conversations with agents, what people want of them, and what was said.
+
+One that an ask mentions first only has a record. One that was started here belongs to a worker, who alone writes its
+state; what people want of it (a prompt, an abort, its end) is an **order**, written down here and carried out there.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
-from handraise.asks import Origin
-from handraise.errors import SessionNotFound
+from handraise.agents import Message, Mode
+from handraise.asks import Handling, Origin
+from handraise.errors import SessionEnded, SessionNotFound
 from handraise.stores import Database, Row
 from handraise.tables import writable
-from handraise.wire import time_text
+from handraise.wire import handling_fields, parse_handling, time_text
 
-__all__ = ["SessionRecord", "Sessions"]
+__all__ = ["NewSession", "Order", "SaidMessage", "SessionRecord", "Sessions"]
+
+T = TypeVar("T")
+
+TOPIC = "sessions"
+
+State = Literal["running", "idle", "failed", "done"]
+Kind = Literal["prompt", "abort", "close"]
 
 _COLUMNS = """
 select id, agent, parent, cwd, machine, created_at,
     (select count(*) from asks where asks.session = sessions.id and asks.state = 'asked')
+    + (select count(*) from asks join sessions as child on asks.session = child.id
+        where child.parent = sessions.id and asks.state = 'asked'),
+    state, mode, handling, handle, worker, error, stale_after, updated_at
 from sessions"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSession:
+    """What somebody wants to be started."""
+
+    agent: str
+    prompt: str
+    cwd: str | None = None
+    mode: Mode | None = None
+    handling: Handling = field(default_factory=Handling)
+    stale_after: float | None = None  # seconds without a sign of life and an open ask, after which it is stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,24 +60,69 @@ class SessionRecord:
     machine: str | None
     created_at: int
     open_asks: int
+    state: str | None  # as its worker wrote it; None: it was not started here
+    mode: Mode | None
+    handling: Handling
+    handle: Mapping[str, Any] | None  # what its adapter needs to find it again
+    worker: str | None
+    error: str | None
+    stale_after: float | None
+    updated_at: int | None
+
+    @property
+    def shown_state(self) -> str:
+        """`running`, `waiting` (for a person), `idle`, `failed` or `done`."""
+        if self.open_asks and self.state in (None, "running"):
+            return "waiting"
+        return self.state or "idle"
 
     def told(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "agent": self.agent,
-            "state": "waiting" if self.open_asks else "idle",
+            "state": self.shown_state,
+            "managed": self.state is not None,
             "parent": self.parent,
             "cwd": self.cwd,
             "machine": self.machine,
+            "mode": self.mode,
+            "error": self.error,
             "created_at": time_text(self.created_at),
+            "updated_at": time_text(self.updated_at or self.created_at),
             "open_asks": self.open_asks,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a person wants of a session."""
+
+    id: str
+    session: str
+    kind: Kind
+    text: str
+    started: bool  # the turn of a prompt has begun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidMessage:
+    id: str  # they sort in the order they were said
+    session: str
+    role: str
+    text: str
+    extra: Mapping[str, Any] | None
+    at: int
+
+    def told(self) -> dict[str, Any]:
+        told = {"id": self.id, "role": self.role, "text": self.text, "at": time_text(self.at)}
+        return told | ({"extra": self.extra} if self.extra else {})
 
 
 class Sessions:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: set[str] = set()
+        self._last_key = (0, 0)
 
     async def mention(self, origin: Origin, *, at: int) -> None:
         """Make sure the session has a record. The first mention decides what it says."""
@@ -76,9 +153,159 @@ class Sessions:
         rows = await self._database.read(f"{_COLUMNS} order by created_at desc, id limit ?", limit)
         return [_record(row) for row in rows]
 
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[asyncio.Event]:
+        """An event that is set whenever a session, an order or a message was written, here or at another desk."""
+        changed = asyncio.Event()
+        stop = self._database.hear(TOPIC, changed.set)
+        try:
+            yield changed
+        finally:
+            stop()
+
+    async def wait_until(self, ready: Callable[[], Awaitable[T]], *, timeout: float) -> T:
+        """What `ready` returns once that is something, or what it returned last when the time is up."""
+        async with self.changes() as changed:
+            found = await ready()
+            try:
+                async with asyncio.timeout(timeout):
+                    while not found:
+                        await changed.wait()
+                        changed.clear()
+                        found = await ready()
+            except TimeoutError:
+                return found
+        return found
+
+    # What people want -------------------------------------------------------------------------------------
+
+    async def create(self, wanted: NewSession, *, worker: str | None, machine: str | None, at: int) -> SessionRecord:
+        """A session to be started, with its first prompt. Without a worker, whichever is there first takes it."""
+        id = f"ses_{secrets.token_hex(10)}"
+        stale_after = None if wanted.stale_after is None else round(wanted.stale_after * 1000)
+        await self._database.write(
+            "insert into sessions (id, agent, cwd, machine, created_at, state, mode, handling, worker, stale_after, "
+            "updated_at) values (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?)",
+            id,
+            wanted.agent,
+            writable(wanted.cwd),
+            machine,
+            at,
+            wanted.mode,
+            json.dumps(handling_fields(wanted.handling)),
+            worker,
+            stale_after,
+            at,
+        )
+        await self.order(id, "prompt", wanted.prompt, at=at)
+        return await self.get(id)
+
+    async def order(self, session: str, kind: Kind, text: str = "", *, at: int) -> None:
+        """Raises SessionNotFound, and SessionEnded where it is over or was never ours to steer."""
+        record = await self.get(session)
+        if record.state is None:
+            raise SessionEnded(session, state="not one that was started here, so it cannot be steered from here")
+        if record.state == "done":
+            raise SessionEnded(session)
+        await self._database.write(
+            "insert into orders (id, session, kind, text, created_at) values (?, ?, ?, ?, ?)",
+            self._key(at),
+            session,
+            kind,
+            writable(text),
+            at,
+            topic=TOPIC,
+        )
+
+    async def messages(self, session: str, *, after: str = "", limit: int = 200) -> list[SaidMessage]:
+        """What was said, the oldest first."""
+        rows = await self._database.read(
+            "select id, session, role, text, extra, at from messages where session = ? and id > ? order by id limit ?",
+            session,
+            after,
+            limit,
+        )
+        return [
+            SaidMessage(id=id, session=of, role=role, text=text, extra=extra and json.loads(extra), at=at)
+            for id, of, role, text, extra, at in rows
+        ]
+
+    # What the worker writes -------------------------------------------------------------------------------
+
+    async def claim(self, worker: str) -> None:
+        """Take every session that waits for a worker."""
+        waiting = "worker is null and state is not null and state <> 'done'"
+        if await self._database.read(f"select 1 from sessions where {waiting} limit 1"):  # noqa: S608 - our own words
+            await self._database.write(f"update sessions set worker = ? where {waiting}", worker)  # noqa: S608
+
+    async def owned(self, worker: str) -> list[SessionRecord]:
+        """The sessions of a worker that have something to do: a turn that was cut off, or an order."""
+        rows = await self._database.read(
+            f"{_COLUMNS} where worker = ? and exists "  # noqa: S608 - our own columns
+            "(select 1 from orders where orders.session = sessions.id and done_at is null) order by created_at, id",
+            worker,
+        )
+        return [_record(row) for row in rows]
+
+    async def orders(self, session: str) -> list[Order]:
+        """Those that were not carried out yet, the oldest first."""
+        rows = await self._database.read(
+            "select id, session, kind, text, started_at from orders where session = ? and done_at is null order by id",
+            session,
+        )
+        return [
+            Order(id=id, session=of, kind=kind, text=text, started=started_at is not None)
+            for id, of, kind, text, started_at in rows
+        ]
+
+    async def begin(self, order: Order, *, at: int) -> None:
+        await self._database.write("update orders set started_at = ? where id = ?", at, order.id)
+
+    async def done(self, order: Order, *, at: int) -> None:
+        await self._database.write("update orders set done_at = ? where id = ?", at, order.id)
+
+    async def write(
+        self,
+        id: str,
+        *,
+        state: State,
+        at: int,
+        error: str | None = None,
+        handle: Mapping[str, Any] | None = None,
+    ) -> None:
+        """The state of a session. A handle that is not given stays."""
+        await self._database.write(
+            "update sessions set state = ?, error = ?, handle = coalesce(?, handle), updated_at = ? where id = ?",
+            state,
+            writable(error),
+            None if handle is None else json.dumps(handle),
+            at,
+            id,
+            topic=TOPIC,
+        )
+
+    async def said(self, session: str, message: Message, *, at: int) -> None:
+        await self._database.write(
+            "insert into messages (id, session, role, text, extra, at) values (?, ?, ?, ?, ?, ?)",
+            self._key(at),
+            session,
+            message.role,
+            writable(message.text),
+            None if not message.extra else json.dumps(message.extra),
+            at,
+            topic=TOPIC,
+        )
+
+    def _key(self, at: int) -> str:
+        """Keys sort in the order they are made here, and those of another process fall between by their time."""
+        last, count = self._last_key
+        self._last_key = (at, 0) if at > last else (last, count + 1)
+        return f"{self._last_key[0]:013d}-{self._last_key[1]:06d}-{secrets.token_hex(3)}"
+
 
 def _record(row: Row) -> SessionRecord:
-    id, agent, parent, cwd, machine, created_at, open_asks = row
+    (id, agent, parent, cwd, machine, created_at, open_asks, *managed) = row
+    state, mode, handling, handle, worker, error, stale_after, updated_at = managed
     return SessionRecord(
         id=id,
         agent=agent,
@@ -87,4 +314,17 @@ def _record(row: Row) -> SessionRecord:
         machine=machine,
         created_at=created_at,
         open_asks=open_asks,
+        state=state,
+        mode=mode,
+        handling=parse_handling(_given(handling), onto=Handling()),
+        handle=None if handle is None else json.loads(handle),
+        worker=worker,
+        error=error,
+        stale_after=None if stale_after is None else stale_after / 1000,
+        updated_at=updated_at,
     )
+
+
+def _given(handling: str | None) -> dict[str, Any]:
+    fields = {} if handling is None else json.loads(handling)
+    return {key: value for key, value in fields.items() if value is not None}

@@ -34,7 +34,13 @@ def run_loop(main: Coroutine[Any, Any, T]) -> T:
 
 
 def run_until_ended(
-    settings: Settings, *, host: str, port: int, allowed_hosts: tuple[str, ...] = (), as_json: bool = False
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    allowed_hosts: tuple[str, ...] = (),
+    as_json: bool = False,
+    has_worker: bool = True,
 ) -> None:
     """Raises HandraiseError where the port is taken, StoreInUse where this home has its desk already."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -46,7 +52,7 @@ def run_until_ended(
         raise HandraiseError(str(taken)) from None
 
     async def serve() -> None:
-        async with run_desk(settings, listener=listener) as desk:
+        async with run_desk(settings, listener=listener, has_worker=has_worker) as desk:
             _say_ready(desk, as_json=as_json)
             if not _is_loopback(host):
                 _warn_of_others(settings, host=host)

@@ -30,8 +30,7 @@ def add_to(app: typer.Typer) -> None:
             bool,
             typer.Option(
                 "--no-worker",
-                help="Only the desk; agents and workflows run elsewhere. This version runs none, so it changes "
-                "nothing yet.",
+                help="Only the desk; sessions are run by workers elsewhere.",
             ),
         ] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print the address as one line of JSON.")] = False,
@@ -40,7 +39,6 @@ def add_to(app: typer.Typer) -> None:
         from handraise.cli.running import run_until_ended
         from handraise.config import load
 
-        del no_worker  # there is no worker to leave out; accepted, so that what starts a desk now can go on doing so
         settings = load()
         run_until_ended(
             settings,
@@ -48,4 +46,5 @@ def add_to(app: typer.Typer) -> None:
             port=port,
             allowed_hosts=tuple(allowed_host or ()),
             as_json=as_json,
+            has_worker=not no_worker,
         )

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from handraise.agents import Attachable
 from handraise.broker import Broker
 from handraise.errors import HandraiseError
 from handraise.metrics import Lag
-from handraise.server import audit
+from handraise.server import attach, audit, sessions
 from handraise.server.api import SignIn, on_error, routes
 from handraise.server.asks import AskRoutes
 from handraise.server.compat import opencode, sandbox_agent
 from handraise.server.gate import Gate
 from handraise.server.stream import EventRoute
 from handraise.tokens import Tokens
+from handraise.worker import Worker
 
 __all__ = ["create_app"]
 
@@ -31,9 +33,13 @@ def create_app(
     sign_in: SignIn,
     port: int,
     lag: Lag,
+    worker: Worker | None = None,
+    attached: Sequence[Attachable] = (),
     allowed_hosts: Collection[str] = (),
 ) -> ASGIApp:
-    """The hot routes are chosen before the framework sees them; the rest are ordinary."""
+    """`attached` are the agents that call us from people's own terminals; without a worker nothing is started here.
+
+    The hot routes are chosen before the framework sees them; the rest are ordinary."""
     asks = AskRoutes(broker)
     hot: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
         "/v1/asks": asks,
@@ -45,6 +51,8 @@ def create_app(
             *sandbox_agent.routes(broker),
             *opencode.routes(broker),
             *audit.routes(broker),
+            *attach.routes(broker, attached),
+            *sessions.routes(broker, worker=worker),
             *routes(broker, tokens=tokens, sign_in=sign_in, port=port, lag=lag),
         ],
         exception_handlers={HandraiseError: on_error, HTTPException: on_error},

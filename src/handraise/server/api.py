@@ -1,4 +1,4 @@
-"""The ordinary routes, on Starlette: sessions, tokens, health, the document that describes the API, signing in."""
+"""The ordinary routes, on Starlette: tokens, health, the document that describes the API, signing in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import html
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import unquote
 
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
@@ -119,17 +118,6 @@ def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int, lag: L
         require(request.scope, "answer")
         return json_response({"cursor": await broker.store.cursor()})
 
-    async def list_sessions(request: Request) -> Response:
-        require(request.scope, "answer")
-        return json_response({"sessions": [record.told() for record in await broker.sessions.newest()]})
-
-    async def show_session(request: Request) -> Response:
-        require(request.scope, "answer")
-        _, _, _, *id = request.scope["raw_path"].decode("ascii").split("/")  # raw, so that an id may hold a slash
-        if len(id) != 1:
-            raise RouteNotFound("there is no such route; `/openapi.json` lists them")
-        return json_response((await broker.sessions.get(unquote(id[0]))).told())
-
     async def list_tokens(request: Request) -> Response:
         require(request.scope, "admin")
         return json_response({"tokens": [token.told() for token in tokens.all()]})
@@ -176,8 +164,6 @@ def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int, lag: L
         Route("/openapi.json", openapi),
         Route("/metrics", monitoring.metrics),
         Route("/v1/cursor", cursor),
-        Route("/v1/sessions", list_sessions),
-        Route("/v1/sessions/{id:path}", show_session),
         Route("/v1/tokens", list_tokens),
         Route("/v1/tokens", add_token, methods=["POST"]),
         Route("/v1/tokens/{name}", revoke_token, methods=["DELETE"]),

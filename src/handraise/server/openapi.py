@@ -10,9 +10,20 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from handraise.agents import MODES
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Ask
 from handraise.server.health import PROBLEMS
-from handraise.wire import AnswerBody, AskBody, DeliveriesBody, RejectBody, TokenBody, WithdrawBody, json_schemas
+from handraise.wire import (
+    AnswerBody,
+    AskBody,
+    DeliveriesBody,
+    PromptBody,
+    RejectBody,
+    SessionBody,
+    TokenBody,
+    WithdrawBody,
+    json_schemas,
+)
 
 __all__ = ["document"]
 
@@ -66,7 +77,8 @@ class _Route(NamedTuple):
 _TAGS = {
     "asks": "What agents ask and people answer.",
     "events": "What happens, as it happens.",
-    "sessions": "The conversations that asks come from, and the questions of one of them.",
+    "sessions": "Conversations with agents: those started here, with what was said in them, and those that ask from "
+    "elsewhere.",
     "access": "Tokens and signing in.",
     "audit": "Who or what decided, when, through what and from where.",
     "desk": "The desk itself.",
@@ -75,7 +87,8 @@ _TAGS = {
 
 _READ = ("bad_request", "too_large")
 _SETTLED = ("already_answered", "ask_withdrawn")
-_NO_SUCH_QUESTION = ("not_found", "session_not_found", "ask_not_found")
+_NO_SUCH_SESSION = ("not_found", "session_not_found")
+_NO_SUCH_QUESTION = (*_NO_SUCH_SESSION, "ask_not_found")
 
 _ROUTES = (
     _Route(
@@ -139,11 +152,16 @@ _ROUTES = (
     _Route(
         "POST /v1/asks/{id}/withdraw",
         "withdraw_an_ask",
-        "Say that the agent no longer waits",
+        "Say that the agent no longer waits, and what a person told it in its own terminal, where that is known",
         scope="ask",
         body="WithdrawBody",
         body_required=False,
-        replies={200: ("Ask", "It is withdrawn.")},
+        replies={
+            200: (
+                "Ask",
+                "It is withdrawn. With an `answer` that fits it is answered or rejected by `agent`, and delivered.",
+            )
+        },
         refusals=(*_READ, "ask_not_found", "already_answered", "store_failed"),
     ),
     _Route(
@@ -180,6 +198,16 @@ _ROUTES = (
         tag="events",
     ),
     _Route(
+        "POST /v1/sessions",
+        "start_a_session",
+        "Start an agent with its first prompt. What goes wrong later is in the state of the session",
+        scope="admin",
+        body="SessionBody",
+        replies={201: ("Session", "The session. It is `running` until its first turn ends.")},
+        refusals=(*_READ, "plugin_not_found", "settings", "store_failed"),
+        tag="sessions",
+    ),
+    _Route(
         "GET /v1/sessions",
         "list_sessions",
         "The newest 200 sessions",
@@ -190,10 +218,59 @@ _ROUTES = (
     _Route(
         "GET /v1/sessions/{session}",
         "show_a_session",
-        "One session",
+        "One session, at once or as soon as its turn has ended",
         scope="answer",
-        replies={200: ("Session", "The session.")},
-        refusals=("not_found", "session_not_found"),
+        parameters=("wait_for_the_end",),
+        replies={200: ("Session", "The session. After an expired wait it is told as it is.")},
+        refusals=("bad_request", *_NO_SUCH_SESSION),
+        tag="sessions",
+    ),
+    _Route(
+        "GET /v1/sessions/{session}/messages",
+        "read_the_messages_of_a_session",
+        "What was said in it, 200 at a time and the oldest first. Only what is started here has messages",
+        scope="answer",
+        parameters=("after_message", "wait_for_messages"),
+        replies={200: ("Messages", "Those after `after`; none where nothing more was said in time.")},
+        refusals=("bad_request", *_NO_SUCH_SESSION),
+        tag="sessions",
+    ),
+    _Route(
+        "POST /v1/sessions/{session}/prompt",
+        "prompt_a_session",
+        "Tell it something. It is carried out once the turns before it have ended",
+        scope="admin",
+        body="PromptBody",
+        replies={202: ("Session", "Written down; the worker that has the session carries it out.")},
+        refusals=(*_READ, *_NO_SUCH_SESSION, "session_ended", "store_failed"),
+        tag="sessions",
+    ),
+    _Route(
+        "POST /v1/sessions/{session}/abort",
+        "abort_a_session",
+        "End the turn that runs, and withdraw what it asks. The session takes another prompt",
+        scope="admin",
+        replies={202: ("Session", "Written down; the worker that has the session carries it out.")},
+        refusals=(*_NO_SUCH_SESSION, "session_ended", "store_failed"),
+        tag="sessions",
+    ),
+    _Route(
+        "POST /v1/sessions/{session}/close",
+        "close_a_session",
+        "End the turn, the conversation and the agent's process, and withdraw what it asks",
+        scope="admin",
+        replies={202: ("Session", "Written down; the worker that has the session carries it out.")},
+        refusals=(*_NO_SUCH_SESSION, "session_ended", "store_failed"),
+        tag="sessions",
+    ),
+    _Route(
+        "GET /v1/agents",
+        "list_agents",
+        "The agents that this desk can start, and what each can do. None where it runs without a worker",
+        scope="answer",
+        parameters=("probe",),
+        replies={200: ("Agents", "By name.")},
+        refusals=("bad_request",),
         tag="sessions",
     ),
     _Route(
@@ -482,6 +559,20 @@ _PARAMETERS: dict[str, Schema] = {
         {"type": "number", "minimum": 0, "maximum": 300},
         "Seconds to wait for the answer. When they have passed the ask is told as it is.",
     ),
+    "wait_for_the_end": _parameter(
+        "wait",
+        {"type": "number", "minimum": 0, "maximum": 300},
+        "Seconds to wait until it is neither `running` nor `waiting`. When they have passed it is told as it is.",
+    ),
+    "wait_for_messages": _parameter(
+        "wait", {"type": "number", "minimum": 0, "maximum": 300}, "Seconds to wait where nothing more was said yet."
+    ),
+    "after_message": _parameter("after", _TEXT, "The id of the last message you have."),
+    "probe": _parameter(
+        "probe",
+        _one_of("0", "1"),
+        "1 starts each program to see for itself, which takes seconds and the scope `admin`.",
+    ),
     "state": _parameter(
         "state", {"type": "string", "enum": ["asked", "answered", "rejected", "withdrawn"]}, "Only asks in this state."
     ),
@@ -566,6 +657,20 @@ _REFUSALS = {
         fields={"id": _TEXT},
         facts={"id": "nobody"},
     ),
+    "plugin_not_found": _Refusal(
+        404,
+        "There is no agent of that name.",
+        "agents: no 'clippy'; there are claude, opencode",
+        fields={"family": _TEXT, "name": _TEXT, "names": _list(_TEXT)},
+        facts={"family": "agents", "name": "clippy", "names": ["claude", "opencode"]},
+    ),
+    "session_ended": _Refusal(
+        409,
+        "The session is over, or was not started here and cannot be steered from here.",
+        "session 'ses_5d41402abc4b2a76b971' is done; start a new one with `handraise start`",
+        fields={"id": _TEXT, "state": _TEXT},
+        facts={"id": "ses_5d41402abc4b2a76b971", "state": "done"},
+    ),
     "ask_differs": _Refusal(
         409,
         "Something else was asked under this id.",
@@ -611,7 +716,8 @@ _REFUSALS = {
     ),
     "settings": _Refusal(
         422,
-        "The name is taken.",
+        "What is wanted cannot be had here: a name that is taken, a folder that is not there, a mode that the agent "
+        "does not have.",
         "there is a token 'ci' already; revoke it first, or choose another name",
     ),
     "overloaded": _Refusal(
@@ -707,7 +813,8 @@ _ALWAYS_TOLD = {
 
 
 def _schemas() -> dict[str, Schema]:
-    schemas = json_schemas(Ask, AskBody, AnswerBody, RejectBody, WithdrawBody, DeliveriesBody, TokenBody, refs=_REFS)
+    bodies = (AskBody, AnswerBody, RejectBody, WithdrawBody, DeliveriesBody, SessionBody, PromptBody, TokenBody)
+    schemas = json_schemas(Ask, *bodies, refs=_REFS)
     for schema in schemas.values():
         schema.pop("title", None)
         for field in schema["properties"].values():
@@ -732,12 +839,40 @@ def _schemas() -> dict[str, Schema]:
 _SESSION = {
     "id": _TEXT,
     "agent": _TEXT,
-    "state": {"type": "string", "enum": ["waiting", "idle"]},
-    "parent": _TEXT_OR_NULL,
+    "state": {
+        **_one_of("running", "waiting", "idle", "failed", "done"),
+        "description": "`waiting` is for a person, `failed` says why in `error` and takes another prompt, `done` takes none.",
+    },
+    "managed": {"type": "boolean", "description": "It was started here, so it can be steered from here."},
+    "parent": {**_TEXT_OR_NULL, "description": "Of a subagent: the session that it works for."},
     "cwd": _TEXT_OR_NULL,
     "machine": _TEXT_OR_NULL,
+    "mode": {**_TEXT_OR_NULL, "enum": [*MODES, None]},
+    "error": _TEXT_OR_NULL,
     "created_at": _TIME,
-    "open_asks": _COUNT,
+    "updated_at": _TIME,
+    "open_asks": {**_COUNT, "description": "Its own and those of its subagents."},
+}
+_MESSAGE = {
+    "id": {"type": "string", "description": "Ids sort in the order in which it was said."},
+    "role": {**_one_of("person", "agent", "tool", "notice"), "description": "A `notice` is the desk's own."},
+    "text": _TEXT,
+    "at": _TIME,
+    "extra": {"type": "object", "description": "Of a tool: its name and input."},
+}
+_CAN = (
+    *("questions", "permissions", "several_questions", "multi_select", "free_text", "notes", "edits", "plans"),
+    *("subagents", "resume", "attach"),
+)
+_CAPABILITIES: dict[str, Schema] = {
+    "agent": _TEXT,
+    "installed": {"type": "boolean"},
+    "version": _TEXT_OR_NULL,
+    "program": {**_TEXT_OR_NULL, "description": "Where it is."},
+    **{name: {"type": "boolean"} for name in _CAN},
+    "modes": _list(_TEXT),
+    "checked": {**_list(_TEXT), "description": "The fields that were asked of the running program."},
+    "problem": {**_TEXT_OR_NULL, "description": "Why it cannot be used here, and what to do."},
 }
 _LIST_OR_NULL: Schema = {"type": ["array", "null"]}
 _AUDIT_LINE: dict[str, Schema] = {
@@ -815,6 +950,10 @@ _TOLD: dict[str, Schema] = {
     "AuditLine": _object(_AUDIT_LINE),
     "Session": _object(_SESSION),
     "Sessions": _object({"sessions": _list(_ref("Session"))}),
+    "Message": _object(_MESSAGE, optional=["extra"]),
+    "Messages": _object({"messages": _list(_ref("Message"))}),
+    "Capabilities": _object(_CAPABILITIES),
+    "Agents": _object({"agents": _list(_ref("Capabilities"))}),
     "Token": _object({"name": _TEXT, "scopes": _SCOPES, "created_at": _TIME}),
     "Tokens": _object({"tokens": _list(_ref("Token"))}),
     "NewToken": _object({"name": _TEXT, "scopes": _SCOPES, "token": _TEXT}),
@@ -951,11 +1090,29 @@ _EXAMPLES: dict[str, Any] = {
         "id": "claude:4f1c",
         "agent": "claude",
         "state": "idle",
+        "managed": False,
         "parent": None,
         "cwd": "/home/ana/shop",
         "machine": None,
+        "mode": None,
+        "error": None,
         "created_at": "2026-01-01T12:00:00.000Z",
+        "updated_at": "2026-01-01T12:00:00.000Z",
         "open_asks": 0,
+    },
+    "SessionBody": {
+        "agent": "claude",
+        "prompt": "Add a health check to the shop",
+        "cwd": "/home/ana/shop",
+        "mode": "accept-edits",
+        "question_timeout": 600,
+    },
+    "PromptBody": {"prompt": "And a test for it"},
+    "Message": {
+        "id": "1767268842000-000000-1f3a9c",
+        "role": "agent",
+        "text": "The health check is in.",
+        "at": "2026-01-01T12:00:42.000Z",
     },
     "TokenBody": {"name": "ci", "scopes": ["ask"]},
     "Cursor": {"cursor": 2},
@@ -980,8 +1137,9 @@ id joins, so everything is safe to repeat. Times are RFC 3339 in UTC with millis
 not know are kept in `extra` of the record they came with.
 
 Every route but `/healthz` and the sign-in page wants a token. Its scopes: `ask` raises, sees and withdraws its own asks
-and reports delivery; `answer` lists, follows events, answers, rejects and keeps waiting; `admin` does everything. Where
-a route needs a scope it is named with the security scheme.
+and reports delivery; `answer` lists, follows events, reads sessions, answers, rejects and keeps waiting; `admin` does
+everything, also start and steer sessions. Where a route needs a scope it is named with the security scheme. What agents
+in people's own terminals call, under `/attach/`, is theirs and no part of this document.
 
 Refusals are `{"error": code, "message": one sentence, …facts}`; a wrong method is 405 `method_not_allowed`, an unknown
 path 404 `not_found`."""

@@ -1,0 +1,142 @@
+"""Sessions over HTTP: start one, tell it something, stop it, read what was said; and what agents there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Scope
+
+from handraise.broker import Broker
+from handraise.server.api import json_response
+from handraise.server.gate import require
+from handraise.server.http import RouteNotFound, query, read_body
+from handraise.sessions import Kind, NewSession, SaidMessage
+from handraise.wire import BadBody, PromptBody, SessionBody, parse
+from handraise.worker import Worker
+
+__all__ = ["routes"]
+
+LONGEST_WAIT = 300.0
+MOST_MESSAGES = 200
+BUSY = ("running", "waiting")
+
+
+def routes(broker: Broker, *, worker: Worker | None) -> list[Route]:
+    desk = _Desk(broker, worker)
+    return [
+        Route("/v1/agents", desk.agents),
+        Route("/v1/sessions", desk.list),
+        Route("/v1/sessions", desk.start, methods=["POST"]),
+        # One open-ended part each: with two, a long path would take the matcher quadratic time.
+        Route("/v1/sessions/{session:path}/prompt", desk.prompt, methods=["POST"]),
+        Route("/v1/sessions/{session:path}/abort", desk.abort, methods=["POST"]),
+        Route("/v1/sessions/{session:path}/close", desk.close, methods=["POST"]),
+        Route("/v1/sessions/{session:path}/messages", desk.messages),
+        Route("/v1/sessions/{session:path}", desk.show),
+    ]
+
+
+class _Desk:
+    def __init__(self, broker: Broker, worker: Worker | None) -> None:
+        self._broker = broker
+        self._sessions = broker.sessions
+        self._worker = worker
+
+    async def agents(self, request: Request) -> Response:
+        require(request.scope, "answer")
+        probe = query(request.scope["query_string"], "probe").get("probe", "0")
+        if probe not in ("0", "1"):
+            raise BadBody("probe is 0 or 1")
+        if probe == "1":  # it starts programs
+            require(request.scope, "admin")
+        looked = await self._worker.agents.look(probe=probe == "1") if self._worker is not None else []
+        return json_response({"agents": [asdict(found) for found in looked]})
+
+    async def list(self, request: Request) -> Response:
+        require(request.scope, "answer")
+        return json_response({"sessions": [record.told() for record in await self._sessions.newest()]})
+
+    async def start(self, request: Request) -> Response:
+        require(request.scope, "admin")
+        body = parse(SessionBody, await read_body(request.scope, request.receive))
+        wanted = NewSession(
+            agent=body.agent,
+            prompt=body.prompt,
+            cwd=body.cwd,
+            mode=body.mode,
+            handling=body.handling(onto=self._broker.handling),
+            stale_after=body.stale_after,
+        )
+        if self._worker is not None:
+            record = await self._worker.create(wanted)
+        else:
+            record = await self._sessions.create(wanted, worker=None, machine=None, at=self._broker.clock.now())
+        return json_response(record.told(), status=201)
+
+    async def show(self, request: Request) -> Response:
+        """With `?wait=` it answers once the session works on nothing and waits for nobody, or when the time is up."""
+        require(request.scope, "answer")
+        (id,) = _under_sessions(request.scope, count=1)
+        record = await self._sessions.get(id)
+        wait = _seconds(query(request.scope["query_string"], "wait"))
+        if wait and record.shown_state in BUSY:
+
+            async def ended() -> bool:
+                return (await self._sessions.get(id)).shown_state not in BUSY
+
+            await self._sessions.wait_until(ended, timeout=wait)
+            record = await self._sessions.get(id)
+        return json_response(record.told())
+
+    async def prompt(self, request: Request) -> Response:
+        body = parse(PromptBody, await read_body(request.scope, request.receive))
+        return await self._order(request, "prompt", body.prompt)
+
+    async def abort(self, request: Request) -> Response:
+        return await self._order(request, "abort")
+
+    async def close(self, request: Request) -> Response:
+        return await self._order(request, "close")
+
+    async def _order(self, request: Request, kind: Kind, text: str = "") -> Response:
+        """Written down, and carried out by the worker that has the session: 202."""
+        require(request.scope, "admin")
+        id, _ = _under_sessions(request.scope, count=2)
+        await self._sessions.order(id, kind, text, at=self._broker.clock.now())
+        return json_response((await self._sessions.get(id)).told(), status=202)
+
+    async def messages(self, request: Request) -> Response:
+        require(request.scope, "answer")
+        id, _ = _under_sessions(request.scope, count=2)
+        await self._sessions.get(id)
+        asked = query(request.scope["query_string"], "after", "wait")
+        after = asked.get("after", "")
+
+        async def said() -> list[SaidMessage]:
+            return await self._sessions.messages(id, after=after, limit=MOST_MESSAGES)
+
+        found = await self._sessions.wait_until(said, timeout=_seconds(asked))
+        return json_response({"messages": [message.told() for message in found]})
+
+
+def _seconds(asked: Mapping[str, str]) -> float:
+    try:
+        seconds = float(asked.get("wait", 0.0))
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST_WAIT:
+        raise BadBody(f"wait is a number of seconds from 0 to {LONGEST_WAIT:g}")
+    return seconds
+
+
+def _under_sessions(scope: Scope, *, count: int) -> list[str]:
+    """What follows `/v1/sessions` in the raw path. Raw, so that an id may hold a slash."""
+    parts = [unquote(part) for part in scope["raw_path"].decode("utf-8", "replace").split("/")[3:]]
+    if len(parts) != count:
+        raise RouteNotFound("there is no such route; `/openapi.json` lists them")
+    return parts

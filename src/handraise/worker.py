@@ -1,0 +1,498 @@
+"""The worker: owns live sessions with agents. It knows the desk only as an asker, its sessions and their open asks.
+
+Orders come from the database and every change goes back there, so whoever asked for it may be at another desk. A turn
+that is under way when this process ends stays written as running: the worker that starts here next goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from handraise.agents import (
+    Agent,
+    AgentSettings,
+    Asker,
+    Attachable,
+    Capabilities,
+    Cut,
+    Message,
+    Reply,
+    Session,
+    Start,
+    Watchable,
+)
+from handraise.asks import Answer, Ask, Handling, State
+from handraise.clock import Clock
+from handraise.errors import HandraiseError, SettingsError, StoreError
+from handraise.plugins import load, names
+from handraise.sessions import NewSession, Order, SessionRecord, Sessions
+
+__all__ = ["Agents", "Desk", "Worker", "own_name", "sole_worker"]
+
+log = logging.getLogger(__name__)
+
+IDLE = 600.0  # seconds after which an agent that has nothing to do is let go; its session can go on later
+RETRY = 1.0  # seconds until the database is asked again after it failed
+LEAVE_WITHIN = 10.0  # seconds in which sessions are left when the worker stops
+WATCH_AGAIN = 10.0  # seconds until an address that could not be watched is tried again
+NOT_SHOWN = {"scripted"}  # agents for tests and demos
+
+
+class Desk(Asker, Protocol):
+    """What a worker needs of the desk besides its sessions."""
+
+    def asks(
+        self,
+        *,
+        state: State | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+        run: str | None = None,
+    ) -> AsyncIterator[Ask]: ...
+
+
+class Agents:
+    """The agents of this machine by name, each made when it is first wanted."""
+
+    def __init__(self, settings: Callable[[str], AgentSettings]) -> None:
+        self._settings = settings
+        self._made: dict[str, Agent] = {}
+
+    def __getitem__(self, name: str) -> Agent:
+        """Raises PluginNotFound."""
+        if name not in self._made:
+            self._made[name] = load("agents", name)(self._settings(name))
+        return self._made[name]
+
+    def put(self, agent: Agent) -> None:
+        """Use this one for its name."""
+        self._made[agent.name] = agent
+
+    def attachable(self) -> list[Attachable]:
+        """Those that people's own terminals may call us from."""
+        usable: list[object] = [self._usable(name) for name in self.names()]
+        return [agent for agent in usable if isinstance(agent, Attachable)]
+
+    def _usable(self, name: str) -> Agent | None:
+        """None where somebody's adapter cannot be loaded: that must hurt nobody else."""
+        try:
+            return self[name]
+        except Exception as broken:
+            log.error("the adapter of agent %s cannot be loaded: %s", name, broken, exc_info=not _ours(broken))
+            return None
+
+    def names(self) -> list[str]:
+        return [name for name in names("agents") if name not in NOT_SHOWN]
+
+    async def look(self, *, probe: bool = False) -> list[Capabilities]:
+        return list(await asyncio.gather(*(self._look(name, probe=probe) for name in self.names())))
+
+    async def _look(self, name: str, *, probe: bool) -> Capabilities:
+        agent = self._usable(name)
+        if agent is None:
+            problem = f"the adapter of {name} cannot be loaded; the log of the desk says why"
+            return Capabilities(agent=name, installed=False, problem=problem)
+        try:
+            return await agent.look(probe=probe)
+        except HandraiseError as failed:
+            return Capabilities(agent=name, installed=False, problem=str(failed))
+
+    async def close(self) -> None:
+        for agent in self._made.values():
+            await agent.close()
+
+
+def own_name(home: Path) -> str:
+    """What the worker of a home is called. Sessions live on a machine, so its worker keeps its name over restarts."""
+    machine = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname())[:40]
+    return f"{machine}-{hashlib.sha256(str(home).encode()).hexdigest()[:6]}"
+
+
+class Worker:
+    """Use as an async context manager. Leaving it leaves the sessions: nothing is withdrawn, no agent goes on alone."""
+
+    def __init__(self, desk: Desk, sessions: Sessions, agents: Agents, *, name: str, clock: Clock) -> None:
+        self.name = name
+        self.agents = agents
+        self.sessions = sessions
+        self.clock = clock
+        self.desk = desk
+        self._live: dict[str, _Live] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._changed = await self._stack.enter_async_context(self.sessions.changes())
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._serving = self._tasks.create_task(self._serve())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._serving.cancel()
+        live = [session.task for session in self._live.values()]
+        for session in self._live.values():
+            session.stop()
+        if live:
+            await asyncio.wait(live, timeout=LEAVE_WITHIN)
+        for task in live:
+            task.cancel()
+        await self._stack.aclose()
+        await self.agents.close()
+
+    def check(self, wanted: NewSession) -> None:
+        """Raises SettingsError or PluginNotFound where this cannot be started on this machine."""
+        if wanted.cwd is not None and not Path(wanted.cwd).is_dir():
+            raise SettingsError(f"cwd: there is no folder {wanted.cwd!r} on {socket.gethostname()}")
+        start = Start(session="new", cwd=wanted.cwd, handling=wanted.handling, mode=wanted.mode)
+        self.agents[wanted.agent].check(start)
+
+    async def create(self, wanted: NewSession) -> SessionRecord:
+        """Start a session. Raises SettingsError, PluginNotFound; what goes wrong later is in its state."""
+        self.check(wanted)
+        return await self.sessions.create(wanted, worker=self.name, machine=socket.gethostname(), at=self.clock.now())
+
+    async def watch(self, agent: str, address: str) -> None:
+        """Listen to an agent that runs by itself. What goes wrong is logged and tried again, until cancelled."""
+        watched = self.agents[agent]
+        if not isinstance(watched, Watchable):
+            raise SettingsError(f"[agents.{agent}] watch: {agent} is not an agent that can be listened to")
+        while True:
+            try:
+                await watched.watch(self.desk, address)
+            except HandraiseError as failed:
+                log.error("%s at an address of [agents.%s] watch: %s", agent, agent, failed)
+            await asyncio.sleep(WATCH_AGAIN)
+
+    async def _serve(self) -> None:
+        """Carry out orders: each session's own task does, one after the other; an abort overtakes."""
+        while True:
+            try:
+                await self.sessions.claim(self.name)
+                for record in await self.sessions.owned(self.name):
+                    live = self._live.get(record.id)
+                    if live is None or live.task.done():
+                        live = self._live[record.id] = _Live(self, record)
+                        live.task = self._tasks.create_task(live.run())
+                    await live.take(await self.sessions.orders(record.id))
+            except Exception as failure:
+                log.error("orders could not be read, trying again: %s", failure, exc_info=not _ours(failure))
+                await asyncio.sleep(RETRY)
+                continue
+            await self._changed.wait()
+            self._changed.clear()
+
+    def forget(self, id: str) -> None:
+        self._live.pop(id, None)
+        self._changed.set()
+
+
+class _Live:
+    """One session while it is in this process."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, worker: Worker, record: SessionRecord) -> None:
+        self._worker = worker
+        self._record = record
+        self._session: Session | None = None
+        self._ear = _Ear(worker, record)
+        self._orders: dict[str, Order] = {}
+        self._has_order = asyncio.Event()
+        self._turn: asyncio.Task[Reply | None] | None = None
+        self._stopping = False
+        self._aborted = ""  # why the turn was ended, where that was us
+
+    async def take(self, orders: list[Order]) -> None:
+        for order in orders:
+            if order.id in self._orders:
+                continue
+            self._orders[order.id] = order
+            self._has_order.set()
+            if order.kind != "prompt" and self._turn is not None:
+                await self._abort("it was aborted")
+
+    def stop(self) -> None:
+        """The worker ends: leave the agent as it is."""
+        self._stopping = True
+        self._has_order.set()
+        if self._turn is not None:
+            self._turn.cancel()
+
+    async def run(self) -> None:
+        keeping = asyncio.create_task(self._ear.keep())
+        staleness = asyncio.create_task(self._watch_staleness())
+        try:
+            await self._run()
+        except Exception:
+            log.exception("session %s broke", self._record.id)
+            await self._write("failed", error="handraise broke here; the log of the worker says why")
+        finally:
+            staleness.cancel()
+            await self._leave()
+            await self._ear.close()
+            await asyncio.wait([keeping])
+            self._worker.forget(self._record.id)  # an order that came meanwhile finds the session anew
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            order = next(iter(self._orders.values()), None)
+            if order is None:
+                self._has_order.clear()
+                try:
+                    async with asyncio.timeout(IDLE):
+                        await self._has_order.wait()
+                except TimeoutError:
+                    return
+                continue
+            if not await self._carry_out(order):
+                return
+            await self._worker.sessions.done(order, at=self._now())
+            del self._orders[order.id]
+
+    async def _carry_out(self, order: Order) -> bool:
+        """False where it is to be carried out by the next worker, or where the session is over."""
+        if order.kind == "abort":
+            return True
+        if order.kind == "close":
+            if self._session is not None:
+                session, self._session = self._session, None
+                await session.close()
+            await self._write("done")
+            await self._worker.sessions.done(order, at=self._now())
+            return False
+        return await self._run_turn(order)
+
+    async def _run_turn(self, order: Order) -> bool:
+        if not order.started:
+            await self._worker.sessions.begin(order, at=self._now())
+            await self._worker.sessions.said(self._record.id, Message(role="person", text=order.text), at=self._now())
+        await self._write("running")
+        self._aborted = ""
+        self._turn = asyncio.create_task(self._turn_of(order))
+        self._ear.active()
+        try:
+            await self._turn
+        except asyncio.CancelledError:
+            if self._stopping or _own_task().cancelling():
+                return False
+            self._ear.notice(f"The turn ended: {self._aborted or 'it was aborted'}.")
+            await self._ear.kept()
+            if self._aborted.startswith(STALE):
+                await self._write("failed", error=self._aborted)
+            else:
+                await self._write("idle")
+        except HandraiseError as failed:
+            await self._fail(str(failed))
+        else:
+            await self._ear.kept()
+            await self._write("idle", handle=self._session.handle if self._session is not None else None)
+        finally:
+            self._turn = None
+        return True
+
+    async def _fail(self, error: str) -> None:
+        log.warning("session %s failed", self._record.id)
+        self._ear.notice(f"The turn failed: {error}")
+        await self._ear.kept()
+        if self._session is not None:
+            session, self._session = self._session, None
+            with suppress(HandraiseError):
+                await session.close()
+        await self._write("failed", error=error)
+
+    async def _turn_of(self, order: Order) -> Reply | None:
+        """The turn of a prompt; one that had begun under a worker before us goes on, and is not said again."""
+        if self._session is None:
+            record = await self._worker.sessions.get(self._record.id)
+            cut = None
+            if record.handle is not None:
+                under_way = order.text if order.started else None
+                cut = Cut(handle=record.handle, prompt=under_way, asks=await self._left_open(record.id))
+            self._session = await self._open(record, cut=cut)
+            await self._write("running", handle=self._session.handle)
+            if cut is not None and order.started:
+                return await self._session.go_on()
+        return await self._session.prompt(order.text)
+
+    async def _open(self, record: SessionRecord, *, cut: Cut | None) -> Session:
+        start = Start(
+            session=record.id,
+            cwd=record.cwd,
+            handling=record.handling,
+            mode=record.mode,
+            cut=cut,
+            listener=self._ear,
+        )
+        return await self._worker.agents[record.agent].open(self._ear, start)
+
+    async def _left_open(self, id: str) -> tuple[Ask, ...]:
+        """Asks of this session that nobody has answered, or whose answer the agent has not taken."""
+        asks = [ask async for ask in self._worker.desk.asks(session=id)]
+        return tuple(
+            ask
+            for ask in asks
+            if ask.state == "asked"
+            or (ask.state in ("answered", "rejected") and ask.delivered_at is None and ask.delivery_error is None)
+        )
+
+    async def _abort(self, why: str) -> None:
+        turn, session = self._turn, self._session
+        if turn is None or turn.done():
+            return
+        self._aborted = self._aborted or why
+        if session is None:  # it is still being started
+            turn.cancel()
+            return
+        try:
+            await session.abort()
+        except HandraiseError as failed:
+            log.warning("session %s could not be aborted: %s", self._record.id, failed.code)
+        turn.cancel()
+
+    async def _leave(self) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        try:
+            await session.leave()
+        except HandraiseError as failed:
+            log.warning("session %s could not be left in order: %s", self._record.id, failed.code)
+
+    async def _watch_staleness(self) -> None:
+        """Stop a turn that gives no sign of life and waits for nobody."""
+        limit = self._record.stale_after
+        if limit is None:
+            return
+        while True:
+            await self._ear.silent_for(limit)
+            if self._turn is not None and not self._turn.done():
+                await self._abort(f"{STALE} for {limit:g} s")
+            self._ear.active()
+
+    async def _write(self, state: str, *, error: str | None = None, handle: Mapping[str, object] | None = None) -> None:
+        await self._worker.sessions.write(
+            self._record.id,
+            state=state,  # type: ignore[arg-type]
+            error=error,
+            handle=handle,
+            at=self._now(),
+        )
+
+    def _now(self) -> int:
+        return self._worker.clock.now()
+
+
+STALE = "no sign of life"
+
+
+class _Ear:
+    """What a session says and does goes through here: to the desk, to the record, and to the stale timer."""
+
+    def __init__(self, worker: Worker, record: SessionRecord) -> None:
+        self._worker = worker
+        self._record = record
+        self._said: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._open = 0
+        self._none_open = asyncio.Event()
+        self._none_open.set()
+        self._last = worker.clock.now()
+
+    # The asker of the adapter. A wait for a person is no silence of the agent.
+
+    async def ask(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Answer:
+        self._open += 1
+        self._none_open.clear()
+        try:
+            return await self._worker.desk.ask(ask, handling=handling, ordinal=ordinal)
+        finally:
+            self.active()
+            self._open -= 1
+            if not self._open:
+                self._none_open.set()
+
+    async def withdraw(self, id: str, *, reason: str | None = None, answer: Answer | None = None) -> Ask:
+        return await self._worker.desk.withdraw(id, reason=reason, answer=answer)
+
+    def delivered(self, id: str, *, error: str | None = None) -> None:
+        self._worker.desk.delivered(id, error=error)
+
+    # The listener of the adapter.
+
+    def said(self, message: Message) -> None:
+        self.active()
+        self._said.put_nowait(message)
+
+    def active(self) -> None:
+        self._last = self._worker.clock.now()
+
+    def notice(self, text: str) -> None:
+        self._said.put_nowait(Message(role="notice", text=text))
+
+    async def keep(self) -> None:
+        """Write down what is said, in order, until closed."""
+        while (message := await self._said.get()) is not None:
+            try:
+                await self._worker.sessions.said(self._record.id, message, at=self._worker.clock.now())
+            except StoreError as failure:
+                log.error("what session %s said could not be written: %s", self._record.id, failure)
+            self._said.task_done()
+        self._said.task_done()
+
+    async def kept(self) -> None:
+        """Once everything said so far is written down."""
+        await self._said.join()
+
+    async def close(self) -> None:
+        self._said.put_nowait(None)
+
+    async def silent_for(self, seconds: float) -> None:
+        """Return when nothing was heard for so long while no ask was open."""
+        clock = self._worker.clock
+        while True:
+            await self._none_open.wait()
+            due = self._last + round(seconds * 1000)
+            if clock.now() >= due:
+                return
+            later = asyncio.Event()
+            cancel = clock.call_at(due, later.set)
+            try:
+                await later.wait()
+            finally:
+                cancel()
+
+
+def _ours(failure: Exception) -> bool:
+    return isinstance(failure, HandraiseError)
+
+
+def _own_task() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+@contextmanager
+def sole_worker(home: Path) -> Iterator[bool]:
+    """Whether we are the one worker of this home, for as long as the context is open. Others of it have no sessions."""
+    file = os.open(home / "worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(file)

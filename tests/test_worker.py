@@ -1,0 +1,254 @@
+"""The worker: it starts sessions, carries out what people want of them, and goes on where another one stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from handraise.agents import AgentSettings, Asker, Reply, Start
+from handraise.agents.scripted import ScriptedSession
+from handraise.asks import Answer, Ask, Handling, Option, Origin, Question
+from handraise.broker import Broker
+from handraise.errors import PluginNotFound, SessionEnded, SettingsError
+from handraise.events import Asked
+from handraise.sessions import NewSession, SessionRecord
+from handraise.stores import Store
+from handraise.testing import FakeClock, Scripted
+from handraise.worker import Agents, Worker, sole_worker
+
+PATIENCE = 5.0
+DATABASE = Question("Which database?", (Option("SQLite"), Option("Postgres")), header="Database")
+
+
+class Office:
+    """A desk and a worker on one store. `again` is a restart of both; `die` ends the worker without a word."""
+
+    def __init__(self, store: Store, agent: Scripted, home: Path) -> None:
+        self.store, self.agent, self.home = store, agent, home
+        self.clock = FakeClock()
+        self._stack = AsyncExitStack()
+
+    async def open(self) -> None:
+        self.broker = await self._stack.enter_async_context(Broker(self.store, clock=self.clock))
+        agents = Agents(lambda name: AgentSettings(home=self.home))
+        agents.put(self.agent)
+        worker = Worker(self.broker, self.broker.sessions, agents, name="w1", clock=self.clock)
+        self.worker = await self._stack.enter_async_context(worker)
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    async def again(self) -> None:
+        await self.close()
+        await self.clock.advance(1)
+        await self.open()
+
+    async def start(self, prompt: str, **changes: object) -> SessionRecord:
+        return await self.worker.create(NewSession(agent="scripted", prompt=prompt, **changes))  # type: ignore[arg-type]
+
+    async def asked(self, number: int = 1) -> Ask:
+        seen: list[str] = []
+        async with asyncio.timeout(PATIENCE):
+            async for event in self.broker.events(after=0):
+                if isinstance(event, Asked) and event.ask.id not in seen:
+                    seen.append(event.ask.id)
+                    if len(seen) == number:
+                        return event.ask
+        raise AssertionError("the desk closed")
+
+    async def until(self, id: str, state: str) -> SessionRecord:
+        async def reached() -> bool:
+            return (await self.broker.sessions.get(id)).shown_state == state
+
+        await self._wait(reached)
+        record = await self.broker.sessions.get(id)
+        assert record.shown_state == state, f"it is {record.shown_state}: {record.error}"
+        return record
+
+    async def _wait(self, reached: Callable[[], Awaitable[bool]]) -> None:
+        await self.broker.sessions.wait_until(reached, timeout=PATIENCE)
+
+    async def said(self, id: str) -> list[tuple[str, str]]:
+        return [(message.role, message.text) for message in await self.broker.sessions.messages(id)]
+
+    async def order(self, id: str, kind: str, text: str = "") -> None:
+        await self.broker.sessions.order(id, kind, text, at=self.clock.now())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def agent() -> Scripted:
+    scripted = Scripted()
+    scripted.on_question("database", DATABASE)
+    scripted.on("database", lambda answers: f"it is {answers[0].value or answers[0].reason}")
+    scripted.on("hello", "hello yourself")
+    return scripted
+
+
+@asynccontextmanager
+async def an_office(store: Store, agent: Scripted, home: Path) -> AsyncIterator[Office]:
+    office = Office(store, agent, home)
+    await office.open()
+    try:
+        yield office
+    finally:
+        await office.close()
+
+
+@pytest.fixture
+async def office(store: Store, agent: Scripted, tmp_path: Path) -> AsyncIterator[Office]:
+    async with an_office(store, agent, tmp_path) as made:
+        yield made
+
+
+async def test_a_session_runs_its_first_prompt_and_is_idle_afterwards(office: Office) -> None:
+    session = await office.start("hello")
+    await office.until(session.id, "idle")
+    assert await office.said(session.id) == [("person", "hello"), ("agent", "hello yourself")]
+
+
+async def test_an_ask_makes_it_wait_and_the_answer_reaches_it(office: Office) -> None:
+    session = await office.start("database")
+    ask = await office.asked()
+    assert ask.origin.session == session.id
+    await office.until(session.id, "waiting")
+    await office.broker.answer(ask.id, Answer(answers=(("Postgres",),), by="ana"))
+    await office.until(session.id, "idle")
+    assert ("agent", "it is Postgres") in await office.said(session.id)
+
+
+async def test_its_policy_decides_its_asks(office: Office) -> None:
+    session = await office.start("database", handling=Handling(question_policy="accept-first"))
+    await office.until(session.id, "idle")
+    assert ("agent", "it is SQLite") in await office.said(session.id)
+
+
+async def test_further_prompts_are_carried_out_one_after_the_other(office: Office) -> None:
+    session = await office.start("database")
+    await office.order(session.id, "prompt", "hello")
+    ask = await office.asked()
+    await office.broker.answer(ask.id, Answer(answers=(("SQLite",),)))
+
+    async def both() -> bool:
+        return ("agent", "hello yourself") in await office.said(session.id)
+
+    await office._wait(both)
+    assert [text for role, text in await office.said(session.id) if role == "person"] == ["database", "hello"]
+
+
+async def test_an_abort_withdraws_what_it_asked_and_the_session_takes_another_prompt(office: Office) -> None:
+    session = await office.start("database")
+    ask = await office.asked()
+    await office.order(session.id, "abort")
+    await office.until(session.id, "idle")
+    assert (await office.broker.get(ask.id)).state == "withdrawn"
+    assert ("notice", "The turn ended: it was aborted.") in await office.said(session.id)
+    await office.order(session.id, "prompt", "hello")
+
+    async def greeted() -> bool:
+        return ("agent", "hello yourself") in await office.said(session.id)
+
+    await office._wait(greeted)
+
+
+async def test_a_closed_session_is_done_and_takes_no_prompt(office: Office) -> None:
+    session = await office.start("database")
+    ask = await office.asked()
+    await office.order(session.id, "close")
+    await office.until(session.id, "done")
+    assert (await office.broker.get(ask.id)).state == "withdrawn"
+    with pytest.raises(SessionEnded, match="done"):
+        await office.order(session.id, "prompt", "hello")
+
+
+async def test_a_session_that_was_only_mentioned_cannot_be_steered(office: Office) -> None:
+    ask = Ask(id="a1", questions=(DATABASE,), origin=Origin(agent="claude", session="theirs"))
+    await office.broker.open(ask)
+    with pytest.raises(SessionEnded, match="not one that was started here"):
+        await office.order("theirs", "prompt", "hello")
+
+
+async def test_a_turn_that_was_cut_off_goes_on_with_the_next_worker(office: Office) -> None:
+    session = await office.start("database")
+    ask = await office.asked()
+    await office.again()
+    assert (await office.broker.get(ask.id)).state == "asked"
+    await office.until(session.id, "waiting")
+    await office.broker.answer(ask.id, Answer(answers=(("Postgres",),), by="ana"))
+    await office.until(session.id, "idle")
+    assert await office.said(session.id) == [("person", "database"), ("agent", "it is Postgres")]
+    assert len([each async for each in office.broker.asks()]) == 1
+
+
+async def test_what_was_answered_while_no_worker_ran_is_taken_by_the_next_one(
+    store: Store, agent: Scripted, tmp_path: Path
+) -> None:
+    async with an_office(store, agent, tmp_path) as office:
+        session = await office.start("database")
+        ask = await office.asked()
+    async with Broker(store) as broker:
+        await broker.answer(ask.id, Answer(answers=(("Postgres",),), by="ana"))
+    async with an_office(store, agent, tmp_path) as office:
+        await office.until(session.id, "idle")
+        assert ("agent", "it is Postgres") in await office.said(session.id)
+
+
+async def test_silence_stops_a_turn_but_not_while_it_waits_for_a_person(office: Office) -> None:
+    session = await office.start("database", stale_after=60.0)
+    ask = await office.asked()
+    await office.clock.advance(600)
+    await office.until(session.id, "waiting")
+    await office.broker.answer(ask.id, Answer(answers=(("Postgres",),)))
+    await office.until(session.id, "idle")
+
+
+async def test_a_turn_without_a_sign_of_life_is_stopped_with_the_reason(store: Store, tmp_path: Path) -> None:
+    mute = _Mute()
+    async with an_office(store, mute, tmp_path) as office:
+        session = await office.start("hello", stale_after=60.0)
+        await asyncio.wait_for(mute.began.wait(), PATIENCE)
+        await office.clock.advance(61)
+        record = await office.until(session.id, "failed")
+        assert record.error == "no sign of life for 60 s"
+        assert ("notice", "The turn ended: no sign of life for 60 s.") in await office.said(session.id)
+
+
+class _Mute(Scripted):
+    """An agent whose turn never ends by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began = asyncio.Event()
+
+    async def open(self, asker: Asker, start: Start) -> ScriptedSession:
+        self.began.set()
+        return _MuteSession(self, asker, start)
+
+
+class _MuteSession(ScriptedSession):
+    async def _play(self, text: str, *, turn: int) -> Reply:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+
+async def test_what_cannot_be_started_is_said_at_once(office: Office) -> None:
+    with pytest.raises(PluginNotFound, match="no 'clippy'"):
+        await office.worker.create(NewSession(agent="clippy", prompt="hello"))
+    with pytest.raises(SettingsError, match="no folder"):
+        await office.start("hello", cwd="/no/such/folder")
+
+
+async def test_a_session_without_a_worker_is_taken_by_the_first_one_there(office: Office) -> None:
+    wanted = NewSession(agent="scripted", prompt="hello")
+    created = await office.broker.sessions.create(wanted, worker=None, machine=None, at=office.clock.now())
+    assert (await office.until(created.id, "idle")).worker == "w1"
+
+
+def test_a_home_has_one_worker(tmp_path: Path) -> None:
+    with sole_worker(tmp_path) as first, sole_worker(tmp_path) as second:
+        assert (first, second) == (True, False)
+    with sole_worker(tmp_path) as third:
+        assert third
