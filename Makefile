@@ -7,16 +7,23 @@ DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test check format docs bench clean
+.PHONY: help demo test agents agents-latest check format docs bench bench-agents clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## a desk with scripted agents that ask; answer them from another terminal
 	@$(BIN)/handraise demo
 
-test: $(DEV) ## every test
+test: $(DEV) agents ## every test
 	@$(BIN)/python -m pytest $(ARGS)
+
+agents: $(DEV) ## fetch the real agents that the tests run; HANDRAISE_WITHOUT_AGENTS=1 goes without them
+	@$(BIN)/python tests/live/programs.py --quiet
+
+agents-latest: $(DEV) ## run their tests with the newest version of each
+	@$(BIN)/python tests/live/programs.py --latest
+	@HANDRAISE_TEST_AGENTS=latest $(BIN)/python -m pytest tests/live $(ARGS)
 
 check: $(DEV) ## format, lint, types, reference pages
 	@$(BIN)/ruff format --check .
@@ -33,6 +40,9 @@ docs: $(READY) ## write docs/reference from the code
 
 bench: $(BENCH) ## measure against sandbox-agent and the bare store; writes docs/performance.md
 	@$(BIN)/python bench/run.py $(ARGS)
+
+bench-agents: $(DEV) agents ## measure what the desk adds to a real agent's question; writes docs/latency.md
+	@PYTHONPATH=tests $(BIN)/python bench/agents.py $(ARGS)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

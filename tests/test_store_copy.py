@@ -141,7 +141,7 @@ async def opened(address: str) -> AsyncIterator[Store]:
 async def everything(address: str) -> dict[str, Any]:
     """All that a store holds, read by other means than those of the copy."""
     async with opened(address) as store:
-        tables = ("asks", "events", "sessions", "tokens")
+        tables = ("asks", "events", "grants", "messages", "orders", "sessions", "tokens")
         rows = {table: sorted(await store.read(f"select * from {table}"), key=repr) for table in tables}
         asks, told = await store.find(Query(), limit=MANY), await store.history(Query(), after=0, limit=2 * MANY)
         return {**rows, "found": asks, "told": told, "cursor": await store.cursor(), "pruned": await store.pruned()}
@@ -153,7 +153,7 @@ async def is_empty(address: str) -> bool:
 
 
 async def make_desk(desk: Served) -> None:
-    """One ask of each fate, two sessions, a second token."""
+    """One ask of each fate, a lasting grant, two sessions that ask and one that was started here, a second token."""
     await desk.caller("phone", "answer")
     await desk.ask(id="answered")
     await desk.answer("answered", "Postgres")
@@ -161,6 +161,12 @@ async def make_desk(desk: Served) -> None:
     await desk.ask(id="ünïcode 😀", origin={"agent": "scripted", "session": "s2", "cwd": "/srv/shöp"})
     await told(desk.http.post(path_of("ünïcode 😀", "withdraw"), json={"reason": "line\nbreak ‮"}), 200)
     await desk.ask(id="decided", question_policy="accept-first")
+    by_desk = {"id": "session", "patterns": ["make *"], "by_desk": True}
+    permission = {**BASH, "scopes": [by_desk]}
+    await told(desk.http.post("/v1/asks", json=a_permission_body(id="granted", permission=permission)), 201)
+    await told(desk.http.post(path_of("granted", "answer"), json={"reply": "always", "scope": "session"}), 200)
+    started = await told(desk.http.post("/v1/sessions", json={"agent": "scripted", "prompt": "hello"}), 201)
+    await told(desk.http.get(f"/v1/sessions/{started['id']}?wait=5"), 200)
     await desk.ask(id="waits", question_timeout=86_400)
 
 
@@ -203,7 +209,9 @@ async def test_everything_is_taken_over_in_every_direction(way: tuple[str, str],
     assert await everything(target) == before
     assert await everything(source) == before, "the source was changed"
     summary = json.loads(done.out)
-    assert summary["rows"] == {"asks": 4, "events": len(before["events"]), "sessions": 2, "tokens": 2}
+    counts = {table: len(before[table]) for table in ("asks", "events", "grants", "messages", "orders", "sessions")}
+    assert summary["rows"] == {**counts, "tokens": 2}
+    assert all(counts.values())
     assert summary["cursor"] == before["cursor"] > 0
     assert (summary["source"], summary["target"]) == (source, target)
 
@@ -234,7 +242,7 @@ async def test_a_desk_on_the_copy_goes_on_where_the_other_stopped(way: tuple[str
         assert types[0] == "answered" and types[-1] == "asked"
         await desk.ask(id="new")
         listed = await told(desk.http.get("/v1/asks"), 200)
-        assert [ask["id"] for ask in listed["asks"]] == ["answered", "ünïcode 😀", "decided", "waits", "new"]
+        assert [ask["id"] for ask in listed["asks"]] == ["answered", "ünïcode 😀", "decided", "granted", "waits", "new"]
 
 
 @pytest.mark.parametrize("before", [NOW + 1, NOW + 1_000_000], ids=["some pruned", "all pruned"])

@@ -173,7 +173,9 @@ async def open_worker(settings: Settings, broker: Broker, *, agents: Agents) -> 
             yield None
             return
         worker = Worker(broker, broker.sessions, agents, name=own_name(settings.home), clock=broker.clock)
-        async with worker, asyncio.TaskGroup() as watching:
+        async with worker:
+            # Left by hand, so that what the body raises comes out as it is rather than in a group.
+            watching = await asyncio.TaskGroup().__aenter__()
             watched = [
                 watching.create_task(worker.watch(name, address))
                 for name, table in settings.agents.items()
@@ -184,6 +186,7 @@ async def open_worker(settings: Settings, broker: Broker, *, agents: Agents) -> 
             finally:
                 for task in watched:
                     task.cancel()
+                await watching.__aexit__(None, None, None)
 
 
 def agents_of(settings: Settings) -> Agents:

@@ -62,8 +62,9 @@ async def copy(source: Store, target: Store, *, progress: Callable[[Progress], N
 
 
 def counted(rows: Mapping[str, int]) -> str:
-    """`1 ask, 2 events and 1 session`: tables are named in the plural."""
-    *first, last = [f"{count:,} {table[:-1] if count == 1 else table}" for table, count in rows.items()]
+    """`1 ask, 2 events and 1 session`: tables are named in the plural, and those that hold nothing are left out."""
+    some = {table: count for table, count in rows.items() if count} or {"rows": 0}
+    *first, last = [f"{count:,} {table[:-1] if count == 1 else table}" for table, count in some.items()]
     return f"{', '.join(first)} and {last}" if first else last
 
 

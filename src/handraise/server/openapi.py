@@ -841,7 +841,8 @@ _SESSION = {
     "agent": _TEXT,
     "state": {
         **_one_of("running", "waiting", "idle", "failed", "done"),
-        "description": "`waiting` is for a person, `failed` says why in `error` and takes another prompt, `done` takes none.",
+        "description": "`waiting` is for a person; `failed` says why in `error` and takes another prompt; `done` takes "
+        "none.",
     },
     "managed": {"type": "boolean", "description": "It was started here, so it can be steered from here."},
     "parent": {**_TEXT_OR_NULL, "description": "Of a subagent: the session that it works for."},

@@ -94,6 +94,7 @@ class _Desk:
         return json_response(record.told())
 
     async def prompt(self, request: Request) -> Response:
+        require(request.scope, "admin")
         body = parse(PromptBody, await read_body(request.scope, request.receive))
         return await self._order(request, "prompt", body.prompt)
 

@@ -8,7 +8,7 @@ Shapes, codes and events are those recorded from OpenCode 1.18.33. What differs,
 - An ask that its agent withdrew is told as rejected; OpenCode keeps it listed as a ghost.
 - A rejected permission rejects no other; OpenCode rejects all of the session.
 - `server.heartbeat` goes out with the desk's own, every 15 seconds rather than 10.
-- Of sessions only `/session/status` is there: one with an open ask is busy.
+- Of sessions only `/session/status` is there: one with an open ask, or in a turn that was started here, is busy.
 
 An id or session of ours that lacks OpenCode's prefix is shown with it. On the way in an id is taken as given where an
 ask has it, and without the prefix otherwise.
@@ -94,6 +94,9 @@ class _Desk:
     async def status(self, request: Request) -> Response:
         """Clients ask for it after a reconnect, to drop requests whose session no longer works on anything."""
         busy = {_prefixed("ses", ask.origin.session) for ask in await self._open(request)}
+        directory = _directory(request)
+        running = [record for record in await self._broker.sessions.newest() if record.state == "running"]
+        busy |= {_prefixed("ses", record.id) for record in running if directory in (None, record.cwd)}
         return json_response({session: {"type": "busy"} for session in sorted(busy)})
 
     async def health(self, request: Request) -> Response:
