@@ -175,7 +175,8 @@ async def _until_healthy(http: httpx2.AsyncClient) -> None:
     async with asyncio.timeout(PATIENCE):
         while True:
             try:
-                if (await http.get("/global/health")).status_code == 200:
+                # One that comes while it starts may be taken and never answered.
+                if (await http.get("/global/health", timeout=2)).status_code == 200:
                     return
             except httpx2.TransportError:
                 await asyncio.sleep(0.1)

@@ -28,6 +28,7 @@ from handraise.errors import SettingsError, StoreError
 from handraise.metrics import Lag
 from handraise.server import create_app
 from handraise.server.api import SignIn
+from handraise.server.attach import Attached
 from handraise.server.protocol import JoiningProtocol
 from handraise.stores import Seen, Store, without_password
 from handraise.stores.sqlite import MEMORY, SqliteStore
@@ -216,6 +217,7 @@ async def run_desk(
         worker = None
         if has_worker:
             worker = await parts.enter_async_context(open_worker(settings, broker, agents=agents))
+        attached = Attached(broker, agents.attachable(), name=own_name(settings.home))
         sign_in = SignIn(clock=broker.clock)
         lag = Lag()
         app = create_app(
@@ -225,15 +227,16 @@ async def run_desk(
             port=port,
             lag=lag,
             worker=worker,
-            attached=agents.attachable(),
+            attached=attached,
             allowed_hosts=(*settings.allowed_hosts, shown),
         )
-        server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker))
+        server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker, worker))
         # Left by hand, so that what the body raises comes out as it is rather than in a group.
         tasks = await asyncio.TaskGroup().__aenter__()
         serving = tasks.create_task(server.serve(sockets=[listener]))
         beating = tasks.create_task(_beat(broker))
         watching = tasks.create_task(lag.watch())
+        retiring = tasks.create_task(attached.retire())
         desk = json.dumps({"url": url, "pid": os.getpid()})
         try:
             await server.ready.wait()
@@ -246,11 +249,14 @@ async def run_desk(
             await asyncio.wait([serving])
             beating.cancel()
             watching.cancel()
+            retiring.cancel()
             _remove_own(settings.desk_file, desk)
             await tasks.__aexit__(None, None, None)
 
 
-def _let_go(broker: Broker) -> None:
+def _let_go(broker: Broker, worker: Worker | None) -> None:
+    if worker is not None:
+        worker.stop()
     broker.cancel_waits()
     broker.feeds.close()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from handraise.asks import Answer, Ask, Handling, Mode
+from handraise.asks import Answer, Ask, Handling, Mode, State
 
 if TYPE_CHECKING:
     from starlette.routing import Route
@@ -22,6 +22,7 @@ __all__ = [
     "Cut",
     "Edit",
     "Installable",
+    "Left",
     "Listener",
     "Message",
     "Mode",
@@ -218,6 +219,14 @@ class Watchable(Protocol):
         """
 
 
+class Left(Protocol):
+    """What terminals had asked at this desk before it was started anew."""
+
+    def asks(self, *, state: State | None = None, agent: str | None = None) -> AsyncIterator[Ask]: ...
+
+    async def withdraw(self, id: str, *, reason: str | None = None) -> Ask: ...
+
+
 @runtime_checkable
 class Attachable(Protocol):
     """An agent in a person's own terminal that calls us."""
@@ -227,6 +236,9 @@ class Attachable(Protocol):
     def routes(self) -> Sequence[Route]:
         """Mounted under `/attach/NAME`. Whoever calls may ask and nothing else; `request.scope["asker"]` is an Asker in
         their name. A connection that closes while an ask is open means that the terminal is gone."""
+
+    async def retire(self, desk: Left) -> None:
+        """The desk has started anew: withdraw what terminals had asked before and no longer wait for here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

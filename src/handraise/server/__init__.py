@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from handraise.agents import Attachable
 from handraise.broker import Broker
 from handraise.errors import HandraiseError
 from handraise.metrics import Lag
-from handraise.server import attach, audit, sessions
+from handraise.server import audit, sessions
 from handraise.server.api import SignIn, on_error, routes
 from handraise.server.asks import AskRoutes
+from handraise.server.attach import Attached
 from handraise.server.compat import opencode, sandbox_agent
 from handraise.server.gate import Gate
 from handraise.server.stream import EventRoute
@@ -34,10 +34,10 @@ def create_app(
     port: int,
     lag: Lag,
     worker: Worker | None = None,
-    attached: Sequence[Attachable] = (),
+    attached: Attached | None = None,
     allowed_hosts: Collection[str] = (),
 ) -> ASGIApp:
-    """`attached` are the agents that call us from people's own terminals; without a worker nothing is started here.
+    """`attached` is for agents that call us from people's own terminals; without a worker nothing is started here.
 
     The hot routes are chosen before the framework sees them; the rest are ordinary."""
     asks = AskRoutes(broker)
@@ -51,7 +51,7 @@ def create_app(
             *sandbox_agent.routes(broker),
             *opencode.routes(broker),
             *audit.routes(broker),
-            *attach.routes(broker, attached),
+            *(attached.routes() if attached is not None else ()),
             *sessions.routes(broker, worker=worker),
             *routes(broker, tokens=tokens, sign_in=sign_in, port=port, lag=lag),
         ],
