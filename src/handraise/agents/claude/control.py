@@ -1,0 +1,95 @@
+"""Claude Code's control protocol: JSON lines both ways on the program's stdin and stdout. No idea what an ask is.
+
+    claude -p --input-format stream-json --output-format stream-json --verbose --permission-prompt-tool stdio
+
+Both sides may request something of the other and cancel nothing but their own requests; in between, the program tells
+what happens in the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+from handraise.errors import AgentFailed
+from handraise.transports.process import Process
+
+__all__ = ["Control"]
+
+log = logging.getLogger(__name__)
+
+
+class Control:
+    """One running program. Whoever owns it keeps `listen` running; everything else waits for what that hears."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self._numbers = count(1)
+        self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
+
+    async def listen(self, heard: Callable[[dict[str, Any]], None]) -> None:
+        """Give every message to `heard`, except what answers a `request`, until the program ends its output."""
+        try:
+            async for line in self.process.lines():
+                try:
+                    message = json.loads(line)
+                except ValueError:
+                    log.warning("claude %d wrote a line of %d bytes that is not JSON", self.process.pid, len(line))
+                    continue
+                if not isinstance(message, dict):
+                    log.warning("claude %d wrote a line that is no object", self.process.pid)
+                elif message.get("type") == "control_response":
+                    self._answered(message.get("response"))
+                else:
+                    heard(message)
+        finally:
+            for waiting in self._waiting.values():
+                waiting.cancel()
+
+    async def request(self, subtype: str, *, timeout: float, **fields: Any) -> dict[str, Any]:
+        """Ask the program something. Raises AgentFailed with its words, or where it says nothing or is gone."""
+        id = f"handraise_{next(self._numbers)}"
+        answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[id] = answered
+        try:
+            await self._write({"type": "control_request", "request_id": id, "request": {"subtype": subtype, **fields}})
+            await asyncio.wait([answered], timeout=timeout)
+            if not answered.done():
+                raise AgentFailed(f"claude did not answer {subtype!r} in {timeout:.0f} seconds; start it again")
+            if answered.cancelled():
+                raise AgentFailed(f"claude ended instead of answering {subtype!r}; start it again")
+            response = answered.result()
+        finally:
+            del self._waiting[id]
+        if response.get("subtype") != "success":
+            raise AgentFailed(f"claude refused {subtype!r}: {response.get('error') or 'it did not say why'}")
+        told = response.get("response")
+        return told if isinstance(told, dict) else {}
+
+    async def reply(self, request_id: str, response: Mapping[str, Any]) -> None:
+        """Answer a request of the program. One it has forgotten is ignored there."""
+        answer = {"subtype": "success", "request_id": request_id, "response": response}
+        await self._write({"type": "control_response", "response": answer})
+
+    async def refuse(self, request_id: str, problem: str) -> None:
+        """Answer a request of the program that we cannot do anything with."""
+        answer = {"subtype": "error", "request_id": request_id, "error": problem}
+        await self._write({"type": "control_response", "response": answer})
+
+    async def say(self, text: str) -> None:
+        """A prompt, as the person would type it."""
+        message = {"role": "user", "content": text}
+        await self._write({"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "default"})
+
+    async def _write(self, message: Mapping[str, Any]) -> None:
+        await self.process.write_line(json.dumps(message).encode())
+
+    def _answered(self, response: Any) -> None:
+        id = response.get("request_id") if isinstance(response, dict) else None
+        waiting = self._waiting.get(id) if isinstance(id, str) else None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(response)
