@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -33,6 +34,7 @@ __all__ = [
     "Watchable",
 ]
 
+SECRETS = frozenset({"HANDRAISE_TOKEN", "HANDRAISE_DATABASE"})
 MODES: dict[str, str] = {
     "default": "the agent asks as it does by itself",
     "accept-edits": "files in the working folder are changed without asking",
@@ -188,6 +190,11 @@ class AgentSettings:
     home: Path
     command: tuple[str, ...] = ()  # empty: the program of that name on the PATH
     env: Mapping[str, str] = field(default_factory=dict)
+
+    def environment(self, *, without: Collection[str] = ()) -> dict[str, str]:
+        """What the agent is started with: ours but for some names and for what would let it answer its own asks."""
+        ours = {name: value for name, value in os.environ.items() if name not in SECRETS and name not in without}
+        return {**ours, **self.env}
 
 
 class Agent(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
 import tempfile
@@ -30,12 +29,14 @@ VERSION_PATIENCE = 20.0  # seconds
 PROBE_PATIENCE = 60.0
 DEFERS_SINCE = (2, 1, 89)  # as the vendor's documents say; before, a session only goes on by a prompt
 NOT_FOUND = "No conversation found"  # what it says when it does not know a session
-NOT_INHERITED = (
-    # Of a Claude that started us. It would take itself for a part of that one.
-    *("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION_ID", "CLAUDE_PID", "CLAUDE_PROJECT_DIR"),
-    # An agent that has these could answer its own asks.
-    *("HANDRAISE_TOKEN", "HANDRAISE_DATABASE"),
-)
+# Of a Claude that started us. It would take itself for a part of that one.
+NOT_INHERITED = {
+    "CLAUDECODE",
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_PID",
+    "CLAUDE_PROJECT_DIR",
+}
 MODES: Mapping[str, tuple[str, ...]] = {
     "default": ("--permission-mode", "default"),
     "accept-edits": ("--permission-mode", "acceptEdits"),
@@ -199,11 +200,10 @@ class Claude:
         raise AgentFailed(f"there is no program `claude`; {INSTALL}")
 
     def _env(self, *, session: str | None = None) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         ours = {"CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}
         if session is not None:
             ours["HANDRAISE_SESSION"] = session  # hooks of an attached terminal see by it that this one is ours already
-        return {**inherited, **self._settings.env, **ours}
+        return {**self._settings.environment(without=NOT_INHERITED), **ours}
 
 
 plugin = Claude
