@@ -85,7 +85,12 @@ class _Caller:
     async def ask(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Answer:
         own = replace(ask, id=self._token.own_id(ask.id))
         opened = await self._broker.open(
-            own, handling=handling, owner=self._token.owner, ordinal=ordinal, wait=math.inf
+            own,
+            handling=handling,
+            owner=self._token.owner,
+            worker=self._worker,
+            ordinal=ordinal,
+            wait=math.inf,
         )
         stored = opened.stored
         if stored.state == "asked":
