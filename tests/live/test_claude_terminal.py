@@ -9,11 +9,9 @@ import asyncio
 import json
 import os
 import re
-import secrets
-import shutil
 import stat
-import sys
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +23,9 @@ from handraise.agents.claude.hooks import IN_THE_TERMINAL
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.testing.model import Call, Request
 from live.homes import Home
+from live.terminals import Terminal, handraise, is_open, the_ask
 from serving import DeskProcess, a_client, path_of
 
-PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
-LOOK = 0.05  # seconds between two looks at a screen, which tells nobody when it changes
-AGAIN = 1.0  # seconds until a key that had no effect is pressed again
 QUESTION, PERMISSION, PLAN = "Enter to select", "Do you want to proceed?", "Would you like to proceed?"  # the dialogs
 ASK = call(
     "AskUserQuestion",
@@ -48,112 +44,18 @@ ASK = call(
 SETTINGS = '{\n\t"includeCoAuthoredBy":false,\n\t"hooks" : {"Stop": []}\n}'
 
 
-class Terminal:
-    """Claude's own screen and keyboard."""
-
-    def __init__(self) -> None:
-        self._tmux = ["tmux", "-L", f"handraise-{secrets.token_hex(6)}", "-f", os.devnull]
-
-    async def start(self, command: list[str], home: Home) -> None:
-        """Wait until it takes a prompt."""
-        environ = [f"{name}={value}" for name, value in home.env.items()]
-        size = ["-x", "150", "-y", "50"]
-        await self._run("new-session", "-d", *size, "-c", str(home.project), "env", "-i", *environ, *command)
-        await self.shows("❯")
-
-    async def end(self) -> None:
-        await self._run("kill-server", check=False)
-
-    async def screen(self) -> str:
-        """In one line, since what is long is broken somewhere."""
-        return re.sub(r"[\s─╌]+", " ", await self._run("capture-pane", "-p"))
-
-    async def shows(self, text: str) -> None:
-        shown = ""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while text not in shown:
-                    await asyncio.sleep(LOOK)
-                    shown = await self.screen()
-        except TimeoutError:
-            raise AssertionError(f"{text!r} did not appear: {shown}") from None
-
-    async def decides(self, key: str, *, in_dialog: str) -> None:
-        """Press a key in a dialog until it is gone: one that is new takes none, so that nobody answers by accident."""
-        await self.shows(in_dialog)
-        pressed, looks = 0.0, asyncio.get_running_loop().time
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while in_dialog in await self.screen():
-                    if looks() - pressed > AGAIN:
-                        await self.press(key)
-                        pressed = looks()
-                    await asyncio.sleep(LOOK)
-        except TimeoutError:
-            raise AssertionError(f"{in_dialog!r} did not go away by {key}: {await self.screen()}") from None
-
-    async def prompt(self, scenario: str) -> None:
-        await self._run("send-keys", "-l", f"SCENARIO:{scenario}")
-        await self.shows(f"SCENARIO:{scenario}")
-        await self.press("Enter")
-
-    async def press(self, key: str) -> None:
-        await self._run("send-keys", key)
-
-    async def _run(self, *words: str, check: bool = True) -> str:
-        process = await asyncio.create_subprocess_exec(
-            *self._tmux, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        printed, problem = await asyncio.wait_for(process.communicate(), PATIENCE)
-        assert not check or process.returncode == 0, problem.decode()
-        return printed.decode()
-
-
 @pytest.fixture
 async def terminal() -> AsyncIterator[Terminal]:
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not here; install it to test agents in a terminal")
-    terminal = Terminal()
-    yield terminal
-    await terminal.end()
+    with tempfile.TemporaryDirectory() as folder:  # the name of a socket has to be short
+        terminal = Terminal(Path(folder) / "tmux", ready="❯", frame="─╌")
+        yield terminal
+        await terminal.end()
 
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[DeskProcess]:
     async with DeskProcess(tmp_path / "desk") as process:
         yield process
-
-
-async def handraise(desk: DeskProcess, home: Home, *words: str) -> str:
-    """What the command printed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "handraise", *words),
-        env={**home.env, "HANDRAISE_HOME": str(desk.settings.home)},
-        cwd=desk.settings.home,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
-    assert process.returncode == 0, printed.decode()
-    return printed.decode()
-
-
-async def the_ask(desk: DeskProcess, number: int, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The ask that came as number so-and-so, counted from 1, once it is as wanted."""
-    asks: list[dict[str, Any]] = []
-    try:
-        async with asyncio.timeout(PATIENCE), desk.client() as http:
-            while len(asks) < number or not wanted(asks[number - 1]):
-                await asyncio.sleep(LOOK)
-                asks = (await http.get("/v1/asks")).json()["asks"]
-    except TimeoutError:
-        raise AssertionError(f"ask {number} did not become what was wanted: {asks}") from None
-    return asks[number - 1]
-
-
-def is_open(ask: dict[str, Any]) -> bool:
-    return bool(ask["state"] == "asked")
 
 
 def is_over(ask: dict[str, Any]) -> bool:

@@ -5,16 +5,10 @@ The terminal is tmux's: keys are typed into it, and what it shows is read.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import re
-import shutil
-import signal
 import stat
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,11 +18,10 @@ import pytest
 from handraise.agents.opencode.attach import GONE, STOPPED
 from handraise.testing import ScriptedModel, call, repeat
 from live.homes import Home, opencode_home
+from live.terminals import PATIENCE, Terminal, handraise, is_open, the_ask
 from live.test_programs import opencode_server, started
 from serving import DeskProcess, a_client
 
-PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
-LOOK = 0.05  # seconds between two looks at a screen, which tells nobody when it changes
 QUESTION = {
     "header": "Database",
     "question": "Which database?",
@@ -38,63 +31,10 @@ ASK = call("question", questions=[QUESTION])
 BASH = call("bash", command="echo from-the-shell", description="say it")
 
 
-class Terminal:
-    """OpenCode's own screen and keyboard."""
-
-    def __init__(self, socket: Path) -> None:
-        self._tmux = ["tmux", "-S", str(socket), "-f", os.devnull]
-
-    async def start(self, command: list[str], home: Home) -> None:
-        """Wait until it takes a prompt."""
-        environ = [f"{name}={value}" for name, value in home.env.items()]
-        size = ["-x", "120", "-y", "40"]
-        await self._run("new-session", "-d", *size, "-c", str(home.project), "env", "-i", *environ, *command)
-        await self.shows("Ask anything")
-
-    async def end(self) -> None:
-        await self._run("kill-server", check=False)
-
-    async def kill(self) -> None:
-        """SIGKILL: OpenCode gets no chance to say good-bye."""
-        os.kill(int(await self._run("display-message", "-p", "#{pane_pid}")), signal.SIGKILL)
-
-    async def screen(self) -> str:
-        """In one line, since what is long is broken somewhere."""
-        return re.sub(r"[\s┃]+", " ", await self._run("capture-pane", "-p"))
-
-    async def shows(self, text: str) -> None:
-        shown = ""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while text not in shown:
-                    await asyncio.sleep(LOOK)
-                    shown = await self.screen()
-        except TimeoutError:
-            raise AssertionError(f"{text!r} did not appear: {shown}") from None
-
-    async def prompt(self, text: str) -> None:
-        await self._run("send-keys", "-l", text)
-        await self.shows(text)
-        await self.press("Enter")
-
-    async def press(self, key: str) -> None:
-        await self._run("send-keys", key)
-
-    async def _run(self, *words: str, check: bool = True) -> str:
-        process = await asyncio.create_subprocess_exec(
-            *self._tmux, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        printed, problem = await asyncio.wait_for(process.communicate(), PATIENCE)
-        assert not check or process.returncode == 0, problem.decode()
-        return printed.decode()
-
-
 @pytest.fixture
 async def terminal() -> AsyncIterator[Terminal]:
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not here; install it to test agents in a terminal")
     with tempfile.TemporaryDirectory() as folder:  # the name of a socket has to be short
-        terminal = Terminal(Path(folder) / "tmux")
+        terminal = Terminal(Path(folder) / "tmux", ready="Ask anything", frame="┃")
         yield terminal
         await terminal.end()
 
@@ -128,37 +68,6 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-async def handraise(desk: DeskProcess, home: Home, *words: str) -> str:
-    """What the command printed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "handraise", *words),
-        env={**home.env, "HANDRAISE_HOME": str(desk.settings.home)},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
-    assert process.returncode == 0, printed.decode()
-    return printed.decode()
-
-
-async def the_ask(desk: DeskProcess, number: int, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The ask that came as number so-and-so, counted from 1, once it is as wanted."""
-    asks: list[dict[str, Any]] = []
-    try:
-        async with asyncio.timeout(PATIENCE), desk.client() as http:
-            while len(asks) < number or not wanted(asks[number - 1]):
-                await asyncio.sleep(LOOK)
-                asks = (await http.get("/v1/asks")).json()["asks"]
-    except TimeoutError:
-        raise AssertionError(f"ask {number} did not become what was wanted: {asks}") from None
-    return asks[number - 1]
-
-
-def is_open(ask: dict[str, Any]) -> bool:
-    return bool(ask["state"] == "asked")
-
-
 def is_delivered(ask: dict[str, Any]) -> bool:
     return ask["delivered_at"] is not None
 
@@ -186,7 +95,7 @@ async def test_an_ask_of_a_terminal_ends_at_the_desk_or_in_it_or_with_it(
         "killed": [ASK],
     }
     async with attached(terminal, desk, home, opencode):
-        await terminal.prompt("SCENARIO:question")
+        await terminal.prompt("question")
         ask = await the_ask(desk, 1, is_open)
         assert ask["origin"]["cwd"] == str(home.project)
         await terminal.shows("Which database?")
@@ -194,7 +103,7 @@ async def test_an_ask_of_a_terminal_ends_at_the_desk_or_in_it_or_with_it(
         await terminal.shows('"Which database?"="Postgres"')
         await the_ask(desk, 1, is_delivered)
 
-        await terminal.prompt("SCENARIO:permission")
+        await terminal.prompt("permission")
         ask = await the_ask(desk, 2, is_open)
         assert ask["permission"]["command"] == "echo from-the-shell"
         await terminal.shows("Permission required")
@@ -202,7 +111,7 @@ async def test_an_ask_of_a_terminal_ends_at_the_desk_or_in_it_or_with_it(
         await the_ask(desk, 2, is_delivered)
         assert (await model.requested(2, scenario="permission")).tool_results == ("from-the-shell\n",)
 
-        await terminal.prompt("SCENARIO:local")
+        await terminal.prompt("local")
         await the_ask(desk, 3, is_open)
         await terminal.shows("enter submit")
         await terminal.press("Enter")
@@ -210,7 +119,7 @@ async def test_an_ask_of_a_terminal_ends_at_the_desk_or_in_it_or_with_it(
         assert (ask["state"], ask["answer"]["by"], ask["answer"]["answers"]) == ("answered", "agent", [["SQLite"]])
         await model.requested(2, scenario="local")
 
-        await terminal.prompt("SCENARIO:killed")
+        await terminal.prompt("killed")
         await the_ask(desk, 4, is_open)
         await terminal.kill()
         ask = await the_ask(desk, 4, lambda ask: ask["state"] == "withdrawn")
@@ -222,7 +131,7 @@ async def test_a_terminal_outlives_its_desk(
 ) -> None:
     model.scenarios |= {"restart": [ASK, repeat], "without": [ASK, "went on by itself"]}
     async with attached(terminal, desk, home, opencode):
-        await terminal.prompt("SCENARIO:restart")
+        await terminal.prompt("restart")
         ask = await the_ask(desk, 1, is_open)
         await desk.kill()
         await desk.start()
@@ -232,7 +141,7 @@ async def test_a_terminal_outlives_its_desk(
         await terminal.shows('"Which database?"="my own"')
 
         assert await desk.stop() == 0
-        await terminal.prompt("SCENARIO:without")
+        await terminal.prompt("without")
         await terminal.shows("enter submit")
         await terminal.press("Enter")
         await terminal.shows("went on by itself")
