@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 import httpx2
 
-from handraise.app import Running, bind, run_desk
+from handraise.agents import Agent
+from handraise.app import Running, agents_of, bind, run_desk
 from handraise.broker import Broker
 from handraise.config import Settings
 from handraise.events import Event
@@ -148,11 +149,20 @@ def a_client(url: str, token: str | None, **headers: str) -> httpx2.AsyncClient:
 
 
 @asynccontextmanager
-async def serving(home: Path, *, port: int = 0, **changes: Any) -> AsyncIterator[Served]:
-    """A desk in this process, through the same door as `handraise serve`. `changes` are settings."""
+async def serving(
+    home: Path, *, port: int = 0, has_worker: bool = True, staff: Sequence[Agent] = (), **changes: Any
+) -> AsyncIterator[Served]:
+    """A desk in this process, through the same door as `handraise serve`. `changes` are settings.
+
+    Its worker uses the agents of `staff` in place of those of their names.
+    """
     settings = Settings(**{"home": home, "database": f"sqlite:///{home / 'desk.db'}", **changes})
     async with AsyncExitStack() as stack:
-        running = await stack.enter_async_context(run_desk(settings, listener=bind("127.0.0.1", port)))
+        agents = agents_of(settings)
+        for agent in staff:
+            agents.put(agent)
+        desk = run_desk(settings, listener=bind("127.0.0.1", port), has_worker=has_worker, agents=agents)
+        running = await stack.enter_async_context(desk)
         token = settings.token_file.read_text().strip()
         http = await stack.enter_async_context(a_client(running.url, token))
         tokens = (await told(http.get("/v1/tokens"), 200))["tokens"]

@@ -51,6 +51,14 @@ ROUTES = [
     ("GET", "/v1/sessions/s1"),
     ("GET", "/v1/sessions/s1/events"),
     ("POST", "/v1/sessions/s1/questions/q1/reply"),
+    ("POST", "/v1/sessions"),
+    ("POST", "/v1/sessions/s1/prompt"),
+    ("POST", "/v1/sessions/s1/abort"),
+    ("POST", "/v1/sessions/s1/close"),
+    ("GET", "/v1/sessions/s1/messages"),
+    ("GET", "/v1/agents"),
+    ("POST", "/attach/claude/hook"),
+    ("POST", "/attach/opencode/ask"),
     ("GET", "/v1/tokens"),
     ("POST", "/v1/tokens"),
     ("DELETE", "/v1/tokens/ci"),
@@ -189,6 +197,8 @@ ANSWERING = [
     ("GET", "/v1/sessions", None),
     ("GET", "/v1/sessions/s1", None),
     ("GET", "/v1/sessions/s1/events", None),
+    ("GET", "/v1/sessions/s1/messages", None),
+    ("GET", "/v1/agents", None),
     ("POST", "/v1/sessions/s1/questions/q1/reply", {"answers": [["SQLite"]]}),
     ("POST", "/v1/sessions/s1/questions/q1/reject", {}),
     ("GET", "/question", None),
@@ -201,6 +211,11 @@ ASKING = [
     ("POST", "/v1/deliveries", {"deliveries": [{"id": "q1"}]}),
 ]
 RULING = [
+    ("POST", "/v1/sessions", {"agent": "scripted", "prompt": "hello"}),
+    ("POST", "/v1/sessions/s1/prompt", {"prompt": "hello"}),
+    ("POST", "/v1/sessions/s1/abort", None),
+    ("POST", "/v1/sessions/s1/close", None),
+    ("GET", "/v1/agents?probe=1", None),
     ("GET", "/v1/tokens", None),
     ("POST", "/v1/tokens", {"name": "mine", "scopes": ["admin"]}),
     ("DELETE", "/v1/tokens/admin", None),
@@ -254,6 +269,37 @@ async def ids(listener: Listener, count: int) -> list[str]:
 
 
 # Whose ask it is --------------------------------------------------------------------------------------------
+
+
+async def test_a_token_that_may_only_ask_tells_local_answers_of_its_own_asks_alone(desk: Served) -> None:
+    one, two = await desk.caller("one", "ask"), await desk.caller("two", "ask")
+    await told(one.post("/v1/asks", json=a_body(id="q1")), 201)
+    await desk.ask(id="ours")
+    local = {"answer": {"answers": [["Postgres"]], "by": "ana", "via": "opencode"}}
+    for id in ("q1", "@one:q1", "ours"):
+        await refused(two.post(path_of(id, "withdraw"), json=local), 404, "ask_not_found")
+    answered = await told(one.post(path_of("q1", "withdraw"), json=local), 200)
+    assert (answered["state"], answered["answer"]["answers"]) == ("answered", [["Postgres"]])
+    assert (answered["answer"]["by"], answered["answer"]["via"]) == ("agent", "opencode")
+    assert (await desk.get("ours"))["state"] == "asked"
+    [line] = (await told(desk.http.get("/v1/audit"), 200))["lines"]
+    assert (line["decided_by"], line["by"], line["token"]) == ("agent", "agent", "one")
+
+
+async def test_a_token_that_may_only_ask_grants_nothing_that_lasts(desk: Served) -> None:
+    ci = await desk.caller("ci", "ask")
+    everything = {"id": "session", "patterns": ["*"], "by_desk": True}
+    permission = {
+        **a_permission_body()["permission"],
+        "scopes": [everything],
+        "patterns": ["rm -rf build"],
+    }
+    forged = a_permission_body(id="forged", permission=permission)
+    await told(ci.post("/v1/asks", json=forged), 201)
+    always = {"answer": {"reply": "always", "scope": "session"}}
+    assert (await told(ci.post(path_of("forged", "withdraw"), json=always), 200))["state"] == "answered"
+    real = await told(desk.http.post("/v1/asks", json=a_permission_body(id="real", permission=permission)), 201)
+    assert real["state"] == "asked", "the same session, the same tool, and nobody allowed it"
 
 
 async def test_ids_of_two_tokens_cannot_collide_and_neither_sees_the_others_ask(desk: Served) -> None:

@@ -132,6 +132,53 @@ async def test_M4_answering_a_withdrawn_ask_says_so(desk: Broker) -> None:
     assert (await desk.withdraw("ask-1")).withdrawn_reason == "aborted"
 
 
+async def test_what_was_answered_in_the_agents_own_terminal_is_told_as_its_answer(desk: Broker) -> None:
+    async with asking(desk, an_ask()) as waiting:
+        said = Answer(answers=(("Postgres",),), by="ana", via="opencode")
+        ask = await desk.withdraw("ask-1", answer=said)
+        answer = await within(waiting)
+    assert (ask.state, answer.value) == ("answered", "Postgres")
+    assert (answer.by, answer.via) == ("agent", "opencode"), "nobody chooses in whose name"
+    assert await types_of(desk, 3) == ["asked", "answered", "delivered"]
+    assert (await desk.get("ask-1")).delivered_at is not None
+
+
+async def test_what_was_rejected_in_the_agents_own_terminal_is_told_as_rejected(desk: Broker) -> None:
+    await desk.open(an_ask())
+    ask = await desk.withdraw("ask-1", answer=Answer(rejected=True, reason="not now"))
+    assert ask.answer is not None
+    assert (ask.state, ask.answer.by, ask.answer.reason) == ("rejected", "agent", "not now")
+    await desk.open(a_permission())
+    ask = await desk.withdraw("permission-1", answer=Answer(reply="reject"))
+    assert ask.state == "rejected"
+
+
+async def test_a_local_answer_that_does_not_fit_is_a_withdrawal(desk: Broker) -> None:
+    await desk.open(an_ask())
+    ask = await desk.withdraw("ask-1", reason="moved on", answer=Answer(answers=(("SQLite",), ("Postgres",))))
+    assert (ask.state, ask.answer, ask.withdrawn_reason) == ("withdrawn", None, "moved on")
+
+
+async def test_a_local_answer_comes_too_late_where_somebody_was_faster(desk: Broker) -> None:
+    await desk.open(an_ask())
+    await desk.answer("ask-1", SQLITE)
+    with pytest.raises(AlreadyAnswered, match="by ana in cli"):
+        await desk.withdraw("ask-1", answer=Answer(answers=(("Postgres",),)))
+    with pytest.raises(AlreadyAnswered, match="by ana in cli"):
+        await desk.withdraw("ask-1", answer=Answer(answers=(("neither", "nor"),)))
+    ask = await desk.get("ask-1")
+    assert ask.answer is not None and ask.answer.value == "SQLite"
+    await desk.open(an_ask(id="ask-2"))
+    await desk.withdraw("ask-2", reason="aborted")
+    assert (await desk.withdraw("ask-2", answer=SQLITE)).state == "withdrawn"
+
+
+async def test_a_local_answer_finds_the_newest_ask_of_an_id_with_an_ordinal(desk: Broker) -> None:
+    await desk.open(a_permission(), ordinal=True)
+    ask = await desk.withdraw("permission-1", answer=Answer(reply="once"))
+    assert (ask.id, ask.state) == ("permission-1#1", "answered")
+
+
 async def test_M4_withdrawing_an_answered_ask_is_a_conflict(desk: Broker) -> None:
     await desk.open(an_ask())
     await desk.answer("ask-1", SQLITE)

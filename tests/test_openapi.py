@@ -16,14 +16,16 @@ from hypothesis import HealthCheck, settings
 from starlette.routing import Route
 
 from handraise.clock import SystemClock
+from handraise.config import AgentTable
 from handraise.metrics import Lag
-from handraise.server import audit
+from handraise.plugins import names
+from handraise.server import audit, sessions
 from handraise.server.api import SignIn, routes
 from handraise.server.asks import AskRoutes
 from handraise.server.compat import opencode, sandbox_agent
 from handraise.server.openapi import document
 from handraise.tokens import Tokens
-from serving import Served, listening, path_of, serving, serving_in_a_thread, told
+from serving import Served, listening, path_of, refused, serving, serving_in_a_thread, told
 
 SCHEMAS: dict[str, Any] = document()["components"]["schemas"]
 OPERATIONS: dict[str, dict[str, Any]] = {
@@ -96,6 +98,11 @@ def test_every_refusal_has_a_code_and_a_sentence() -> None:
         ("DeliveriesBody", {"deliveries": [{"id": ""}]}),
         ("TokenBody", {"name": "a:b", "scopes": ["ask"]}),
         ("TokenBody", {"name": "ci", "scopes": []}),
+        ("SessionBody", {"agent": "claude"}),
+        ("SessionBody", {"agent": "claude", "prompt": ""}),
+        ("SessionBody", {"agent": "claude", "prompt": "hello", "mode": "yolo"}),
+        ("SessionBody", {"agent": "claude", "prompt": "hello", "stale_after": 0.5}),
+        ("PromptBody", {"prompt": ""}),
     ],
 )
 def test_what_the_desk_refuses_the_schema_refuses(name: str, value: Any) -> None:
@@ -118,6 +125,7 @@ async def test_every_route_is_in_the_document_and_the_reverse(desk: Served) -> N
         *sandbox_agent.routes(broker),
         *opencode.routes(broker),
         *audit.routes(broker),
+        *sessions.routes(broker, worker=None),
     ]
     served = {f"{method} {_shape(route.path)}" for route in ordinary for method in route.methods or {"GET"}}
     served = {label for label in served if not label.startswith("HEAD ")}
@@ -171,6 +179,12 @@ async def test_the_examples_are_what_the_desk_really_says(desk: Served) -> None:
     assert reported == example("Reported")
     session = await told(desk.http.get("/v1/sessions/claude%3A4f1c"), 200)
     assert _timeless(session) == _timeless(example("Session"))
+    await refused(desk.http.post("/v1/sessions", json=example("SessionBody")), 422, "settings")  # no such folder here
+    started = await told(desk.http.post("/v1/sessions", json={"agent": "scripted", "prompt": "hello"}), 201)
+    assert started.keys() == example("Session").keys()
+    await told(desk.http.post(f"/v1/sessions/{started['id']}/prompt", json=example("PromptBody")), 202)
+    messages = await told(desk.http.get(f"/v1/sessions/{started['id']}/messages?wait=5"), 200)
+    assert messages["messages"][0].keys() == example("Message").keys()
     assert (await told(desk.http.get("/healthz"), 200)).keys() == example("Health").keys()
     await told(desk.http.post("/v1/tokens", json=example("TokenBody")), 201)
 
@@ -188,6 +202,7 @@ async def test_the_examples_of_refusals_are_what_the_desk_really_says(desk: Serv
         "NotFound": await told(desk.http.delete("/v1/tokens/nobody"), 404),
         "AskNotFound": await told(desk.http.get("/v1/asks/nobody"), 404),
         "SessionNotFound": await told(desk.http.get("/v1/sessions/nobody"), 404),
+        "PluginNotFound": await told(desk.http.post("/v1/sessions", json={"agent": "clippy", "prompt": "hello"}), 404),
         "AskDiffers": await told(differs, 409),
         "TooLarge": await told(desk.http.post("/v1/asks", content=b" " * (4 * 1024 * 1024 + 1)), 413),
         "AskDoesNotFit": await told(desk.http.post("/v1/asks", json={}), 422),
@@ -197,6 +212,9 @@ async def test_the_examples_of_refusals_are_what_the_desk_really_says(desk: Serv
     await told(ana.post(path_of("build-7", "answer"), json=example("AnswerBody")), 200)
     said["AlreadyAnswered"] = await told(desk.http.post(path_of("build-7", "reject")), 409)
     await told(desk.http.post(path_of("build-7", "withdraw")), 409)
+    assert said["PluginNotFound"].pop("names")  # those that are installed here
+    assert said["PluginNotFound"]["message"].startswith("agents: no 'clippy'; there are claude")
+    del said["PluginNotFound"]
     for name, refusal in said.items():
         assert _timeless(refusal) == _timeless(example(name))
 
@@ -227,8 +245,11 @@ KEPT = schemathesis.Config.from_dict(
         },
         "operations": [
             {
-                # Whether an answer fits depends on the ask, whether a name is free on the other tokens.
-                "include-operation-id": ["answer_an_ask", "reply_to_a_question_of_a_session", "add_a_token"],
+                # Whether an answer fits depends on the ask, whether a name is free on the other tokens, whether a
+                # session can be started on the machine.
+                "include-operation-id": [
+                    *("answer_an_ask", "reply_to_a_question_of_a_session", "add_a_token", "start_a_session"),
+                ],
                 "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 409, 410, 422]}},
             },
             {
@@ -252,9 +273,10 @@ def served(tmp_path_factory: pytest.TempPathFactory, new_database: Callable[[], 
         "sqlite": f"sqlite:///{folder / 'desk.db'}",
         "postgres": new_database(),
     }
+    agents = {name: AgentTable(command=("false",)) for name in names("agents")}  # nothing real is started
     with ExitStack() as desks:
         yield {
-            kind: desks.enter_context(serving_in_a_thread(folder / kind, database=address, token=ADMIN))
+            kind: desks.enter_context(serving_in_a_thread(folder / kind, database=address, token=ADMIN, agents=agents))
             for kind, address in databases.items()
         }
 

@@ -28,7 +28,7 @@ from handraise.testing.stores import NOW, row
 from handraise.testing.stores import closing as settling
 from handraise.wire import content_text
 from quick import quick_handraise
-from serving import START, Served, a_body, listening, path_of, serving, told
+from serving import BASH, START, Served, a_body, a_permission_body, listening, path_of, serving, told
 
 MANY = 20_000
 

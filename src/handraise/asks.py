@@ -131,7 +131,9 @@ class Scope:
     id: str
     label: str = ""
     patterns: tuple[str, ...] = ()
-    by_desk: bool = False  # the desk remembers it for the session; the agent is only ever told `once`
+    # The desk remembers it for the session; the agent is only ever told `once`. Not said is None and not False, so that
+    # an ask that was stored before this was known is still the same ask.
+    by_desk: bool | None = None
     extra: Mapping[str, Any] | None = None
 
 

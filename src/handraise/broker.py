@@ -206,7 +206,7 @@ class Broker:
             return None
         if (how.handling or self.handling).permission_policy == "reject":
             return None
-        return remembered(ask, await self.grants.of(ask.origin))
+        return remembered(ask, await self.grants.of(ask.origin, owner=how.owner))
 
     def _decided(self, ask: Ask, how: _How, *, granted: Answer | None) -> NewAsk:
         """The row of a new ask with policy's verdict in it. Nobody evaluates policy again for it."""
@@ -307,6 +307,7 @@ class Broker:
     def cancel_waits(self) -> None:
         """End every wait, as a desk does that shuts down. The asks stay open."""
         self._closing = True
+        self.sessions.cancel_waits()
         for waiting in self._waiters.values():
             for settled in waiting:
                 _give_up(settled)
@@ -399,8 +400,9 @@ class Broker:
             raise AskNotFound(id)
         if changed.done:
             self.counts.decided(fitted.by, after=now - changed.stored.asked_at)
-            if fitted.reply == "always":
-                await self.grants.add(await self._content(id), fitted, at=now)
+            # What an agent says of its own terminal lasts there. Here whoever may only ask would grant for others.
+            if fitted.reply == "always" and fitted.by != BY_AGENT:
+                await self.grants.add(await self._content(id), fitted, owner=changed.stored.owner, at=now)
             return changed.stored
         winner = changed.stored.settled()
         if again and winner is not None and winner.same_as(fitted):

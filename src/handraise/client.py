@@ -290,9 +290,12 @@ class Client:
             begins = begins and not lived
             await tries.failed(url, problem, lived=lived)
 
-    async def call(self, method: str, path: str, *, body: Any = None) -> Any:
-        """Any other route of the desk, as parsed JSON."""
-        answer = await self._call(method, path, body=body)
+    async def call(self, method: str, path: str, *, body: Any = None, silence: float = 10, once: bool = False) -> Any:
+        """Any other route of the desk, as parsed JSON. `silence` is how many seconds the desk may take to answer.
+
+        `once` is for what must not happen twice: raises DeskBroke where nobody can tell whether it happened.
+        """
+        answer = await self._call(method, path, body=body, silence=silence, once=once)
         return _ours(answer, json.loads) if answer else None
 
     # The wire ---------------------------------------------------------------------------------------------
@@ -310,8 +313,9 @@ class Client:
         params: Mapping[str, str] | None = None,
         silence: float = 10,
         refusals: float = PATIENCE,
+        once: bool = False,
     ) -> bytes:
-        """One call, repeated while a desk we had reached restarts. Everything we send is safe to repeat.
+        """One call, repeated while a desk we had reached restarts. What we send is safe to repeat, or sent `once`.
 
         `silence` is how many seconds a desk may take to say something, `refusals` how often it may say that it cannot.
         """
@@ -333,6 +337,10 @@ class Client:
                     return response.content
                 raise self._refusal(response.status_code, response.content)
             except _PASSING as failure:
+                if once and not isinstance(failure, _NOT_TAKEN):
+                    raise DeskBroke(
+                        "the desk went away before it said whether it took this; `handraise sessions` shows it"
+                    ) from None
                 await tries.failed(url, failure)
 
     def _reach(self) -> None:
@@ -398,6 +406,8 @@ class _Away(DeskBroke):
 
 # What may go better at another desk, or later.
 _PASSING = (httpx2.TransportError, Overloaded, StoreFailed, _Away)
+# Those of them after which we know that nothing happened.
+_NOT_TAKEN = (httpx2.ConnectError, httpx2.ConnectTimeout, Overloaded, StoreFailed)
 
 
 class _Tries:

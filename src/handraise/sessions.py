@@ -35,6 +35,7 @@ select id, agent, parent, cwd, machine, created_at,
     (select count(*) from asks where asks.session = sessions.id and asks.state = 'asked')
     + (select count(*) from asks join sessions as child on asks.session = child.id
         where child.parent = sessions.id and asks.state = 'asked'),
+    (select count(*) from orders where orders.session = sessions.id and done_at is null),
     state, mode, handling, handle, worker, error, stale_after, updated_at
 from sessions"""
 
@@ -60,6 +61,7 @@ class SessionRecord:
     machine: str | None
     created_at: int
     open_asks: int
+    orders: int  # those that were not carried out yet
     state: str | None  # as its worker wrote it; None: it was not started here
     mode: Mode | None
     handling: Handling
@@ -71,10 +73,14 @@ class SessionRecord:
 
     @property
     def shown_state(self) -> str:
-        """`running`, `waiting` (for a person), `idle`, `failed` or `done`."""
-        if self.open_asks and self.state in (None, "running"):
+        """`running`, `waiting` (for a person), `idle`, `failed` or `done`.
+
+        One that was told something runs, also where its worker has not begun with it.
+        """
+        busy = self.state == "running" or (self.state in ("idle", "failed") and self.orders > 0)
+        if self.open_asks and (busy or self.state is None):
             return "waiting"
-        return self.state or "idle"
+        return "running" if busy else self.state or "idle"
 
     def told(self) -> dict[str, Any]:
         return {
@@ -123,6 +129,8 @@ class Sessions:
         self._database = database
         self._known: set[str] = set()
         self._last_key = (0, 0)
+        self._waits: set[asyncio.Event] = set()
+        self._closing = False
 
     async def mention(self, origin: Origin, *, at: int) -> None:
         """Make sure the session has a record. The first mention decides what it says."""
@@ -148,6 +156,11 @@ class Sessions:
             raise SessionNotFound(id)
         return _record(rows[0])
 
+    async def children(self, id: str) -> list[str]:
+        """Its subagents' sessions."""
+        rows = await self._database.read("select id from sessions where parent = ? order by created_at, id", id)
+        return [child for (child,) in rows]
+
     async def newest(self, *, limit: int = 200) -> list[SessionRecord]:
         """The newest first."""
         rows = await self._database.read(f"{_COLUMNS} order by created_at desc, id limit ?", limit)
@@ -164,25 +177,42 @@ class Sessions:
             stop()
 
     async def wait_until(self, ready: Callable[[], Awaitable[T]], *, timeout: float) -> T:
-        """What `ready` returns once that is something, or what it returned last when the time is up."""
+        """What `ready` returns once that is something, or what it returned last.
+
+        That is when the time is up or the desk closes.
+        """
         async with self.changes() as changed:
             found = await ready()
+            self._waits.add(changed)
             try:
                 async with asyncio.timeout(timeout):
-                    while not found:
+                    while not found and not self._closing:
                         await changed.wait()
                         changed.clear()
                         found = await ready()
             except TimeoutError:
                 return found
+            finally:
+                self._waits.discard(changed)
         return found
+
+    @property
+    def waits(self) -> int:
+        """How many callers wait for a change right now."""
+        return len(self._waits)
+
+    def cancel_waits(self) -> None:
+        """End every wait, as a desk does that shuts down."""
+        self._closing = True
+        for changed in self._waits:
+            changed.set()
 
     # What people want -------------------------------------------------------------------------------------
 
     async def create(self, wanted: NewSession, *, worker: str | None, machine: str | None, at: int) -> SessionRecord:
         """A session to be started, with its first prompt. Without a worker, whichever is there first takes it."""
         id = f"ses_{secrets.token_hex(10)}"
-        stale_after = None if wanted.stale_after is None else round(wanted.stale_after * 1000)
+        stale_after = None if wanted.stale_after is None else max(1, round(wanted.stale_after * 1000))
         await self._database.write(
             "insert into sessions (id, agent, cwd, machine, created_at, state, mode, handling, worker, stale_after, "
             "updated_at) values (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?)",
@@ -262,7 +292,7 @@ class Sessions:
         await self._database.write("update orders set started_at = ? where id = ?", at, order.id)
 
     async def done(self, order: Order, *, at: int) -> None:
-        await self._database.write("update orders set done_at = ? where id = ?", at, order.id)
+        await self._database.write("update orders set done_at = ? where id = ?", at, order.id, topic=TOPIC)
 
     async def write(
         self,
@@ -304,7 +334,7 @@ class Sessions:
 
 
 def _record(row: Row) -> SessionRecord:
-    (id, agent, parent, cwd, machine, created_at, open_asks, *managed) = row
+    (id, agent, parent, cwd, machine, created_at, open_asks, orders, *managed) = row
     state, mode, handling, handle, worker, error, stale_after, updated_at = managed
     return SessionRecord(
         id=id,
@@ -314,6 +344,7 @@ def _record(row: Row) -> SessionRecord:
         machine=machine,
         created_at=created_at,
         open_asks=open_asks,
+        orders=orders,
         state=state,
         mode=mode,
         handling=parse_handling(_given(handling), onto=Handling()),

@@ -351,11 +351,12 @@ class DeliveriesBody:
 class SessionBody(HandlingBody):
     """What `POST /v1/sessions` takes."""
 
-    agent: Name
+    agent: Annotated[Name, Field(pattern=_NO_CONTROLS)]
     prompt: Prompt
     cwd: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
     mode: Mode | None = None
-    stale_after: Seconds | None = None  # without a sign of life and without an open ask
+    # Without a sign of life and without an open ask. Less than a second is no silence.
+    stale_after: Annotated[float, Field(ge=1, le=31_536_000, allow_inf_nan=False)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

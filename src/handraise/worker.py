@@ -140,10 +140,8 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._serving.cancel()
+        self.stop()
         live = [session.task for session in self._live.values()]
-        for session in self._live.values():
-            session.stop()
         if live:
             await asyncio.wait(live, timeout=LEAVE_WITHIN)
         for task in live:
@@ -151,9 +149,15 @@ class Worker:
         await self._stack.aclose()
         await self.agents.close()
 
+    def stop(self) -> None:
+        """Leave the sessions from now on. Said before the desk ends its waits, which would look like an abort."""
+        self._serving.cancel()
+        for session in self._live.values():
+            session.stop()
+
     def check(self, wanted: NewSession) -> None:
         """Raises SettingsError or PluginNotFound where this cannot be started on this machine."""
-        if wanted.cwd is not None and not Path(wanted.cwd).is_dir():
+        if wanted.cwd is not None and not os.path.isdir(wanted.cwd):  # noqa: PTH112 - a Path raises where it is too long
             raise SettingsError(f"cwd: there is no folder {wanted.cwd!r} on {socket.gethostname()}")
         start = Start(session="new", cwd=wanted.cwd, handling=wanted.handling, mode=wanted.mode)
         self.agents[wanted.agent].check(start)
@@ -209,6 +213,7 @@ class _Live:
         self._session: Session | None = None
         self._ear = _Ear(worker, record)
         self._orders: dict[str, Order] = {}
+        self._done: set[str] = set()
         self._has_order = asyncio.Event()
         self._turn: asyncio.Task[Reply | None] | None = None
         self._stopping = False
@@ -216,7 +221,7 @@ class _Live:
 
     async def take(self, orders: list[Order]) -> None:
         for order in orders:
-            if order.id in self._orders:
+            if order.id in self._orders or order.id in self._done:  # it may have been read before it was done
                 continue
             self._orders[order.id] = order
             self._has_order.set()
@@ -225,6 +230,8 @@ class _Live:
 
     def stop(self) -> None:
         """The worker ends: leave the agent as it is."""
+        if self._stopping:
+            return
         self._stopping = True
         self._has_order.set()
         if self._turn is not None:
@@ -258,6 +265,7 @@ class _Live:
                 continue
             if not await self._carry_out(order):
                 return
+            self._done.add(order.id)
             await self._worker.sessions.done(order, at=self._now())
             del self._orders[order.id]
 
@@ -282,12 +290,14 @@ class _Live:
         self._aborted = ""
         self._turn = asyncio.create_task(self._turn_of(order))
         self._ear.active()
+        if any(later.kind != "prompt" for later in self._orders.values()):  # that was said before it began
+            await self._abort("it was aborted")
         try:
             await self._turn
         except asyncio.CancelledError:
             if self._stopping or _own_task().cancelling():
                 return False
-            self._ear.notice(f"The turn ended: {self._aborted or 'it was aborted'}.")
+            self._ear.notice(f"The turn ended: {self._aborted or 'it was aborted'}.", turn="aborted")
             await self._ear.kept()
             if self._aborted.startswith(STALE):
                 await self._write("failed", error=self._aborted)
@@ -304,7 +314,7 @@ class _Live:
 
     async def _fail(self, error: str) -> None:
         log.warning("session %s failed", self._record.id)
-        self._ear.notice(f"The turn failed: {error}")
+        self._ear.notice(f"The turn failed: {error}", turn="failed")
         await self._ear.kept()
         if self._session is not None:
             session, self._session = self._session, None
@@ -338,8 +348,9 @@ class _Live:
         return await self._worker.agents[record.agent].open(self._ear, start)
 
     async def _left_open(self, id: str) -> tuple[Ask, ...]:
-        """Asks of this session that nobody has answered, or whose answer the agent has not taken."""
-        asks = [ask async for ask in self._worker.desk.asks(session=id)]
+        """Asks of this session and its subagents that nobody has answered, or whose answer the agent has not taken."""
+        tree = [id, *await self._worker.sessions.children(id)]
+        asks = [ask for each in tree async for ask in self._worker.desk.asks(session=each)]
         return tuple(
             ask
             for ask in asks
@@ -437,8 +448,8 @@ class _Ear:
     def active(self) -> None:
         self._last = self._worker.clock.now()
 
-    def notice(self, text: str) -> None:
-        self._said.put_nowait(Message(role="notice", text=text))
+    def notice(self, text: str, **extra: str) -> None:
+        self._said.put_nowait(Message(role="notice", text=text, extra=extra))
 
     async def keep(self) -> None:
         """Write down what is said, in order, until closed."""

@@ -774,6 +774,14 @@ _LIMITS: dict[str, Schema] = {
     **{f"Permission.{name}": _TEXTS_LIMIT for name in ("summary", "command", "cwd", "url")},
     "Permission.replies": {"minItems": 1},
 }
+_MEANINGS = {
+    "Scope.by_desk": "The desk remembers it, for the session and its subagents; the agent is only ever told `once`.",
+    "WithdrawBody.answer": "What a person said in the agent's own terminal. One that does not fit is a withdrawal. Its "
+    "`by` is not read: it is `agent`.",
+    "SessionBody.cwd": "A folder on the machine of the desk that starts it.",
+    "SessionBody.mode": "What it may do without asking. Without one its own configuration decides.",
+    "SessionBody.stale_after": "Seconds without a sign of life and without an open ask after which a turn is stopped.",
+}
 _QUESTIONS_OR_PERMISSION = [
     {
         "title": "Questions",
@@ -824,6 +832,9 @@ def _schemas() -> dict[str, Schema]:
         field = schemas[record]["properties"][name]
         given = next((branch for branch in field.get("anyOf", ()) if branch.get("type") != "null"), field)
         given |= limits
+    for where, meaning in _MEANINGS.items():
+        record, _, name = where.partition(".")
+        schemas[record]["properties"][name]["description"] = meaning
     schemas["AskBody"]["oneOf"] = _QUESTIONS_OR_PERMISSION
     schemas["AnswerBody"]["oneOf"] = _ANSWERS_OR_REPLY
     schemas["Question"]["not"] = _UNANSWERABLE
@@ -859,7 +870,11 @@ _MESSAGE = {
     "role": {**_one_of("person", "agent", "tool", "notice"), "description": "A `notice` is the desk's own."},
     "text": _TEXT,
     "at": _TIME,
-    "extra": {"type": "object", "description": "Of a tool: its name and input."},
+    "extra": {
+        "type": "object",
+        "description": "Of a tool: its name and input. Of a notice about a turn that did not reach its end: `turn`, "
+        "which is `aborted` or `failed`.",
+    },
 }
 _CAN = (
     *("questions", "permissions", "several_questions", "multi_select", "free_text", "notes", "edits", "plans"),
@@ -1140,7 +1155,7 @@ not know are kept in `extra` of the record they came with.
 Every route but `/healthz` and the sign-in page wants a token. Its scopes: `ask` raises, sees and withdraws its own asks
 and reports delivery; `answer` lists, follows events, reads sessions, answers, rejects and keeps waiting; `admin` does
 everything, also start and steer sessions. Where a route needs a scope it is named with the security scheme. What agents
-in people's own terminals call, under `/attach/`, is theirs and no part of this document.
+in people's own terminals call, under /attach, is theirs and no part of this document.
 
 Refusals are `{"error": code, "message": one sentence, …facts}`; a wrong method is 405 `method_not_allowed`, an unknown
 path 404 `not_found`."""

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Scope
 
+from handraise.asks import Handling
 from handraise.broker import Broker
 from handraise.server.api import json_response
 from handraise.server.gate import require
@@ -69,7 +70,7 @@ class _Desk:
             prompt=body.prompt,
             cwd=body.cwd,
             mode=body.mode,
-            handling=body.handling(onto=self._broker.handling),
+            handling=body.handling(onto=self._inherited(body)),
             stale_after=body.stale_after,
         )
         if self._worker is not None:
@@ -77,6 +78,11 @@ class _Desk:
         else:
             record = await self._sessions.create(wanted, worker=None, machine=None, at=self._broker.clock.now())
         return json_response(record.told(), status=201)
+
+    def _inherited(self, body: SessionBody) -> Handling:
+        """What a session leaves to the desk: everything if it names no policy, and nothing if it names one."""
+        named = body.question_policy is not None or body.permission_policy is not None
+        return Handling() if named else self._broker.handling
 
     async def show(self, request: Request) -> Response:
         """With `?wait=` it answers once the session works on nothing and waits for nobody, or when the time is up."""
@@ -113,6 +119,8 @@ class _Desk:
 
     async def messages(self, request: Request) -> Response:
         require(request.scope, "answer")
+        if request.scope["raw_path"].count(b"/") == 3:  # a session whose id ends like this route
+            return await self.show(request)
         id, _ = _under_sessions(request.scope, count=2)
         await self._sessions.get(id)
         asked = query(request.scope["query_string"], "after", "wait")

@@ -33,6 +33,7 @@ create index messages_session on messages (session, id);
 create table grants (
     id text collate "C" primary key,
     session text collate "C" not null,
+    owner text not null,
     agent text not null,
     tool text not null,
     patterns text not null,
