@@ -553,10 +553,10 @@ class Seat:
         self.screen = Screen()
         self.shows = self.screen.shows
         self._keys = keys
-        terminal = Terminal(
+        self.terminal = Terminal(
             **{"by": "bob", "colour": False, "input": keys, "output": self.screen, "out": self.screen.print, **settings}
         )
-        self.running = tasks.create_task(terminal.run(inbox))
+        self.running = tasks.create_task(self.terminal.run(inbox))
 
     def type(self, text: str) -> None:
         self._keys.send_text(text)
@@ -907,6 +907,20 @@ async def test_the_bell_rings_once_for_each_new_ask_unless_quiet(broker: Broker,
         await broker.keep_waiting("q1")
         await seat.shows("2 more waiting")
         assert seat.screen.bells == bells
+
+
+async def test_a_note_tears_no_card_and_is_printed_after_the_turn(broker: Broker) -> None:
+    async with seated(broker, greets=False) as seat:
+        seat.terminal.note("before anything else")
+        await broker.open(ask())
+        await seat.shows("Select [1-3, or type custom]:")
+        assert seat.screen.text.startswith("before anything else\n? opencode"), "nothing was greeted"
+        seat.terminal.note("while somebody has the turn")
+        seat.enter("2")
+        await seat.shows("answered: PostgreSQL")
+        await seat.shows("while somebody has the turn")
+    seat.terminal.note("when it is over")
+    assert seat.screen.text.endswith("when it is over\n")
 
 
 async def test_without_a_terminal_it_prints_lines_and_never_prompts(broker: Broker) -> None:

@@ -8,7 +8,28 @@ from typing import Annotated, TextIO
 
 import typer
 
-from handraise.cli import answer, ask, asks, audit, demo, doctor, keep_waiting, reject, serve, store, token, watch
+from handraise.cli import (
+    abort,
+    agents,
+    answer,
+    ask,
+    asks,
+    attach,
+    audit,
+    close,
+    demo,
+    doctor,
+    install,
+    keep_waiting,
+    prompt,
+    reject,
+    serve,
+    sessions,
+    start,
+    store,
+    token,
+    watch,
+)
 from handraise.cli import open as open_page
 from handraise.errors import (
     AlreadyAnswered,
@@ -34,6 +55,7 @@ app = typer.Typer(
     epilog=(
         "\b\nExamples:\n  handraise demo                          four scripted agents that ask\n"
         "  handraise serve                         run the desk\n"
+        '  handraise start claude "Fix the test"   start an agent, and answer what it asks\n'
         '  handraise ask "Deploy now?" yes no      raise a hand from a script\n'
         "  handraise watch                         answer what comes\n\n"
         "\b\nExit codes: 0 done, 1 failed or withdrawn, 2 usage, 3 something waits for a person,\n"
@@ -44,7 +66,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, demo, ask, asks, answer, reject, keep_waiting, watch, audit, token, store, open_page, doctor):
+for command in (serve, install, demo, start, prompt, abort, close, sessions, agents, attach):
+    command.add_to(app)
+for command in (ask, asks, answer, reject, keep_waiting, watch, audit, token, store):
+    command.add_to(app)
+for command in (open_page, doctor):
     command.add_to(app)
 
 

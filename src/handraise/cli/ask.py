@@ -14,7 +14,7 @@ import typer
 
 from handraise.asks import Ask, Handling, Kind, OnTimeout, Option, Origin, Permission, Question, QuestionPolicy
 from handraise.cli.calling import Json, Url, call, machine
-from handraise.cli.shown import ask_fields, command, print_json, print_values, say
+from handraise.cli.shown import ask_fields, how_to_answer, print_json, print_values, say
 from handraise.errors import (
     AlreadyAnswered,
     AskDiffers,
@@ -172,7 +172,7 @@ async def _ask(client: Client, ask: Ask, *, handling: Handling, timeout: float |
     try:
         opened = await _open(client, ask, handling=handling)
         if opened.state == "asked" and sys.stderr.isatty():
-            say(f"waiting for an answer · {_how_to_answer(opened)}")
+            say(f"waiting for an answer · {how_to_answer(opened)}")
         settled = await _wait(client, opened, timeout=timeout)
     except asyncio.CancelledError:
         await _take_back(client, ask.id)
@@ -224,13 +224,6 @@ async def _open(client: Client, ask: Ask, *, handling: Handling) -> Ask:
         if (before.questions, before.permission) != (ask.questions, ask.permission):
             raise
         return await client.open(replace(ask, origin=before.origin), handling=handling)
-
-
-def _how_to_answer(ask: Ask) -> str:
-    if ask.permission is not None:
-        return command("answer", ask.id, "once")
-    question = ask.questions[0]
-    return command("answer", ask.id, *([question.options[0].label] if question.options else ["--text", "…"]))
 
 
 async def _take_back(client: Client, id: str) -> None:

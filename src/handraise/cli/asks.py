@@ -12,7 +12,7 @@ import typer
 
 from handraise.asks import Ask
 from handraise.cli.calling import Json, Url, call, complete_id, find_ask
-from handraise.cli.shown import ask_fields, command, duration, print_json, say
+from handraise.cli.shown import ask_fields, command, duration, print_json, say, table
 from handraise.inert import inert
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 Which = Literal["asked", "answered", "rejected", "withdrawn", "all"]
-
-NARROW = 60  # columns under which every ask gets two lines
-LEAST_TITLE = 12  # cells a title keeps on a terminal
 
 EXAMPLES = """\b
 Examples:
@@ -95,23 +92,13 @@ def _urgency(ask: Ask) -> tuple[bool, float, float]:
 
 
 def _table(asks: Sequence[Ask], *, columns: int | None, now: datetime, states: bool) -> Iterator[str]:
-    """Without `columns` nothing is cut. On a narrow terminal the title goes under the rest."""
     rows = [_row(ask, now=now, states=states) for ask in asks]
     heads = ["ID", "AGENT", "AGE", *(["STATE"] if states else []), "DEADLINE", "ABOUT"]
     if not any(row[-2] for row in rows):
         heads.pop(-2)
         for row in rows:
             row.pop(-2)
-    if columns is not None and columns < NARROW:
-        for row in rows:
-            yield " · ".join(filter(None, row[:-1]))
-            yield f"  {_cut(row[-1], columns - 2)}"
-        return
-    widths = [max(_width(line[index]) for line in (heads, *rows)) for index in range(len(heads) - 1)]
-    room = None if columns is None else max(LEAST_TITLE, columns - sum(widths) - 2 * len(widths))
-    for line in (heads, *rows):
-        cells = [cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=False)]
-        yield "  ".join([*cells, line[-1] if room is None else _cut(line[-1], room)])
+    yield from table(heads, rows, columns=columns)
 
 
 def _row(ask: Ask, *, now: datetime, states: bool) -> list[str]:
@@ -129,15 +116,3 @@ def _deadline(ask: Ask) -> str:
         for value in values
     ]
     return f"in {duration(ask.remaining)}: {', '.join(picked) or 'rejected'}"
-
-
-def _width(text: str) -> int:
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def _cut(text: str, cells: int) -> str:
-    from rich.cells import set_cell_size
-
-    return text if _width(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"

@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from handraise.asks import Ask
-from handraise.errors import AlreadyAnswered, AskNotFound, AskWithdrawn, HandraiseError, SettingsError
+from handraise.errors import (
+    AlreadyAnswered,
+    AskNotFound,
+    AskWithdrawn,
+    HandraiseError,
+    SessionNotFound,
+    SettingsError,
+)
 from handraise.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client
 
-__all__ = ["AskId", "By", "Json", "Url", "call", "complete_id", "find_ask", "lost", "machine", "person"]
+__all__ = [
+    "AskId",
+    "By",
+    "Json",
+    "SessionId",
+    "Url",
+    "call",
+    "complete_id",
+    "complete_session",
+    "find_ask",
+    "find_session",
+    "lost",
+    "machine",
+    "person",
+    "session_path",
+]
 
 T = TypeVar("T")
 
@@ -80,10 +102,38 @@ async def find_ask(client: Client, typed: str) -> Ask:
         if len(found) == 1:
             return found[0]
         if found:
-            named = ", ".join(ask.id for ask in found[:MOST_NAMED])
-            more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-            raise SettingsError(f"{typed!r} could be {named}{more}; type more of the id")
+            raise _ambiguous(typed, [ask.id for ask in found])
     raise AskNotFound(typed)
+
+
+async def find_session(client: Client, typed: str) -> dict[str, Any]:
+    """The session with this id, or the one of the newest whose id begins or ends like this.
+
+    Raises SessionNotFound, and SettingsError that lists them where it could be several.
+    """
+    try:
+        return await client.call("GET", session_path(typed))  # type: ignore[no-any-return]
+    except HandraiseError as problem:
+        if not typed or problem.code not in ("session_not_found", "not_found"):
+            raise
+    listed = (await client.call("GET", "/v1/sessions"))["sessions"]
+    found = [told for told in listed if told["id"].startswith(typed) or told["id"].endswith(typed)]
+    if len(found) > 1:
+        raise _ambiguous(typed, [told["id"] for told in found])
+    if not found:
+        raise SessionNotFound(typed)
+    return found[0]  # type: ignore[no-any-return]
+
+
+def session_path(id: str, action: str = "") -> str:
+    from urllib.parse import quote
+
+    return f"/v1/sessions/{quote(id, safe='')}" + (f"/{action}" if action else "")
+
+
+def _ambiguous(typed: str, ids: list[str]) -> SettingsError:
+    more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
+    return SettingsError(f"{typed!r} could be {', '.join(ids[:MOST_NAMED])}{more}; type more of the id")
 
 
 def lost(ask: Ask) -> HandraiseError:
@@ -114,6 +164,28 @@ def complete_id(incomplete: str) -> Iterator[tuple[str, str]]:
             yield ask.id, inert(_HARMFUL.sub(" ", ask.title[:60]), keep="")
 
 
+def complete_session(incomplete: str) -> Iterator[tuple[str, str]]:
+    """The ids of sessions that were started here and are not over, for the shell, each with its agent."""
+    import asyncio
+
+    async def listed(client: Client) -> list[dict[str, Any]]:
+        async with asyncio.timeout(COMPLETE_WITHIN):
+            return (await client.call("GET", "/v1/sessions"))["sessions"]  # type: ignore[no-any-return]
+
+    try:
+        sessions = call(listed, url=None)
+    except (HandraiseError, OSError, TimeoutError):
+        return
+    for told in sessions:
+        id = told["id"]
+        if told["managed"] and told["state"] != "done" and id.startswith(incomplete) and _HARMLESS_ID.fullmatch(id):
+            yield id, inert(_HARMFUL.sub(" ", told["agent"][:60]), keep="")
+
+
+SessionId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="Id of the session, or how it begins or ends.", autocompletion=complete_session),
+]
 AskId = Annotated[
     str, typer.Argument(metavar="ID", help="Id of the ask, or how it begins or ends.", autocompletion=complete_id)
 ]

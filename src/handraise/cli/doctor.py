@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-AGENTS = ("opencode", "claude", "codex", "amp")
 PATIENCE = 5.0  # seconds for a desk that is there to answer
 MARKS = {"ok": "✓", "info": "·", "warn": "!", "fail": "✗"}
 
@@ -70,7 +69,7 @@ def add_to(app: typer.Typer) -> None:
 async def _checks(url: str | None) -> AsyncIterator[Check]:
     from handraise.config import load
 
-    for check in (_python(), _version(), *_variables(), _terminal(), *_extras(), *map(_agent, AGENTS)):
+    for check in (_python(), _version(), *_variables(), _terminal(), *_extras()):
         yield check
     try:
         settings = load()
@@ -79,6 +78,8 @@ async def _checks(url: str | None) -> AsyncIterator[Check]:
         return
     project = f"{settings.project} counts here" if settings.project else "no handraise.toml here or above"
     yield Check("settings", "ok", project)
+    async for check in _agents(settings):
+        yield check
     for check in (_home(settings), _token_file(settings), await _database(settings)):
         yield check
     async for check in _desk(settings, url=url):
@@ -142,9 +143,17 @@ def _is_installed(name: str) -> bool:
     return True
 
 
-def _agent(name: str) -> Check:
-    found = shutil.which(name)
-    return Check("agent", "info", f"{name}: {found or 'not on PATH'}")
+async def _agents(settings: Settings) -> AsyncIterator[Check]:
+    """What can be started here. Not to have one is nothing wrong."""
+    from handraise.app import agents_of
+
+    agents = agents_of(settings)
+    for found in await agents.look():
+        if found.installed and not found.problem:
+            yield Check("agent", "ok", f"{found.agent} {found.version or ''}".rstrip())
+        else:
+            yield Check("agent", "info", f"{found.agent}: {found.problem or 'not installed'}")
+    await agents.close()
 
 
 # This home --------------------------------------------------------------------------------------------------

@@ -7,18 +7,70 @@ import ipaddress
 import json
 import logging
 import os
+import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from handraise.app import Running, bind, run_desk
+from handraise.cli.shown import say
+from handraise.client import Client
 from handraise.config import Settings
-from handraise.errors import HandraiseError, SettingsError
+from handraise.errors import DeskUnreachable, HandraiseError, SettingsError, StoreInUse
 
-__all__ = ["run_loop", "run_until_ended"]
+__all__ = ["desk_or_own", "run_loop", "run_until_ended"]
 
 T = TypeVar("T")
+
+STARTS_WITHIN = 5.0  # seconds that a desk gets which holds the database and has not written down its address
+LOOK_AGAIN = 0.1
+
+
+@asynccontextmanager
+async def desk_or_own(settings: Settings, *, port: int) -> AsyncIterator[Running | None]:
+    """A desk in this process for as long as the context is open, or None where one runs already.
+
+    Takes a free port where the wanted one is taken. Raises DeskUnreachable where settings name a desk that is silent,
+    StoreInUse where somebody holds the database and gives no address.
+    """
+    async with AsyncExitStack() as stack:
+        own = None
+        give_up = asyncio.get_running_loop().time() + STARTS_WITHIN
+        while not await _runs(settings):
+            listener = _bind(settings.host, port)
+            try:
+                own = await stack.enter_async_context(run_desk(settings, listener=listener))
+                break
+            except StoreInUse:
+                listener.close()
+                if asyncio.get_running_loop().time() > give_up:
+                    raise
+                await asyncio.sleep(LOOK_AGAIN)
+        yield own
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        return bind(host, port)
+    except SettingsError as taken:
+        listener = bind(host, 0)
+        say(f"handraise: {str(taken).partition(';')[0]}; took port {listener.getsockname()[1]} instead")
+        return listener
+
+
+async def _runs(settings: Settings) -> bool:
+    if settings.url is None and settings.running_desk() is None:
+        return False
+    try:
+        async with Client(settings=settings) as client:
+            await client.call("GET", "/v1/cursor")
+    except DeskUnreachable:
+        if settings.url is not None:
+            raise
+        return False
+    return True
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
@@ -44,7 +96,8 @@ def run_until_ended(
 ) -> None:
     """Raises HandraiseError where the port is taken, StoreInUse where this home has its desk already."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for talkative in ("uvicorn", "httpx2", "httpcore2"):  # the last two tell every call to an agent, with its address
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, *allowed_hosts))
     try:
         listener = bind(host, port)

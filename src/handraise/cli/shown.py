@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,23 @@ from typing import Any
 from handraise.asks import Answer, Ask
 from handraise.inert import inert
 
-__all__ = ["ask_fields", "command", "duration", "print_json", "print_values", "say", "tell", "time_text"]
+__all__ = [
+    "ask_fields",
+    "command",
+    "cut",
+    "duration",
+    "how_to_answer",
+    "print_json",
+    "print_values",
+    "say",
+    "table",
+    "tell",
+    "time_text",
+]
+
+
+NARROW = 60  # columns under which every row gets two lines
+LEAST_LAST = 12  # cells that the last column keeps on a terminal
 
 
 def print_json(value: Any) -> None:
@@ -69,6 +86,33 @@ def print_values(answer: Answer) -> None:
         print(inert(value) if sys.stdout.isatty() else value, flush=True)
 
 
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, columns: int | None) -> Iterator[str]:
+    """Lines of a table. Without `columns` nothing is cut. On a narrow terminal the last column goes under the rest."""
+    if columns is not None and columns < NARROW:
+        for row in rows:
+            yield " · ".join(filter(None, row[:-1]))
+            yield f"  {cut(row[-1], columns - 2)}"
+        return
+    widths = [max(_width(line[index]) for line in (heads, *rows)) for index in range(len(heads) - 1)]
+    room = None if columns is None else max(LEAST_LAST, columns - sum(widths) - 2 * len(widths))
+    for line in (heads, *rows):
+        cells = [cell + " " * (width - _width(cell)) for cell, width in zip(line, widths, strict=False)]
+        yield "  ".join([*cells, line[-1] if room is None else cut(line[-1], room)])
+
+
+def _width(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, cells: int) -> str:
+    """The text, or its beginning where it takes more cells."""
+    from rich.cells import set_cell_size
+
+    return text if _width(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"
+
+
 def say(sentence: str) -> None:
     """A remark beside the output, for a person."""
     print(inert(sentence, keep=""), file=sys.stderr, flush=True)
@@ -77,6 +121,16 @@ def say(sentence: str) -> None:
 def command(*words: str) -> str:
     """A handraise command as it can be typed into a shell, whatever is in the words."""
     return " ".join([_program(), *(shlex.quote(inert(word, keep="")) for word in words)])
+
+
+def how_to_answer(ask: Ask) -> str:
+    """A command that answers it."""
+    if ask.permission is not None:
+        return command("answer", ask.id, "once")
+    first = [question.options[0].label if question.options else None for question in ask.questions]
+    if first == [None]:
+        return command("answer", ask.id, "--text", "…")
+    return command("answer", ask.id, *(label or "…" for label in first))
 
 
 def _program() -> str:

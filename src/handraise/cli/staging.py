@@ -8,8 +8,8 @@ import os
 import secrets
 import shlex
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,15 @@ from urllib.parse import quote
 
 from handraise.agents import Asker, Start
 from handraise.agents.scripted import Scripted
-from handraise.app import Running, bind, run_desk
+from handraise.app import Running
 from handraise.asks import Answer, Ask, Handling, Option, Permission, Question, Scope
 from handraise.channels.terminal import Terminal
 from handraise.cli.calling import person
+from handraise.cli.running import desk_or_own
 from handraise.cli.shown import command, say
 from handraise.client import Client
 from handraise.config import Settings, load
-from handraise.errors import DeskUnreachable, HandraiseError, SettingsError, Withdrawn
+from handraise.errors import HandraiseError, Withdrawn
 from handraise.inert import inert
 
 __all__ = ["play"]
@@ -208,7 +209,7 @@ def _took(ask: Ask, answer: Answer) -> str:
 
 async def play(*, port: int, watch: bool, exit_when_done: bool) -> None:
     settings = load()
-    async with _desk(settings, port=port) as own, Client(own.url if own else None, settings=settings) as client:
+    async with desk_or_own(settings, port=port) as own, Client(own.url if own else None, settings=settings) as client:
         session = f"demo-{secrets.token_hex(2)}"
         actors = [_Actor(role, client=client, session=session, tell=_ignore if watch else _print) for role in ROLES]
         try:
@@ -240,34 +241,6 @@ async def _until_ctrl_c(own: Running) -> None:
 
 def _serving(own: Running | None) -> list[asyncio.Task[None]]:
     return [] if own is None else [own.serving]
-
-
-@asynccontextmanager
-async def _desk(settings: Settings, *, port: int) -> AsyncIterator[Running | None]:
-    """A desk in this process, or None where one runs already."""
-    if await _runs(settings):
-        yield None
-        return
-    try:
-        listener = bind(settings.host, port)
-    except SettingsError as taken:
-        listener = bind(settings.host, 0)
-        say(f"handraise: {str(taken).partition(';')[0]}; took port {listener.getsockname()[1]} instead")
-    async with run_desk(settings, listener=listener) as desk:
-        yield desk
-
-
-async def _runs(settings: Settings) -> bool:
-    if settings.url is None and settings.running_desk() is None:
-        return False
-    try:
-        async with Client(settings=settings) as client:
-            await client.call("GET", "/v1/cursor")
-    except DeskUnreachable:
-        if settings.url is not None:
-            raise
-        return False
-    return True
 
 
 async def _play(client: Client, actors: Sequence[_Actor], *, settings: Settings, watch: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -92,18 +92,26 @@ async def _stream(inbox: Narrowed) -> None:
 
 
 class Narrowed:
-    """The desk's inbox, narrowed to an agent or a session."""
+    """The desk's inbox, narrowed to an agent, to a session, or to the asks that `only` says yes to."""
 
-    def __init__(self, client: Client, *, agent: str | None = None, session: str | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        only: Callable[[Ask], bool] = lambda ask: True,
+    ) -> None:
         self._client = client
         self._agent = agent
         self._session = session
+        self._only = only
 
     @property
     def url(self) -> str:
         return self._client.url
 
-    def asks(
+    async def asks(
         self,
         *,
         state: State | None = None,
@@ -111,7 +119,10 @@ class Narrowed:
         session: str | None = None,
         run: str | None = None,
     ) -> AsyncIterator[Ask]:
-        return self._client.asks(state=state, agent=agent or self._agent, session=session or self._session, run=run)
+        agent, session = agent or self._agent, session or self._session
+        async for ask in self._client.asks(state=state, agent=agent, session=session, run=run):
+            if self._only(ask):
+                yield ask
 
     async def events(
         self,
@@ -122,7 +133,7 @@ class Narrowed:
         worker: str | None = None,
     ) -> AsyncIterator[Event]:
         async for event in self._client.events(after=after, session=session or self._session, run=run, worker=worker):
-            if self._agent in (None, event.ask.origin.agent):
+            if self._agent in (None, event.ask.origin.agent) and self._only(event.ask):
                 yield event
 
     async def cursor(self) -> int:

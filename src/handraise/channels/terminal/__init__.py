@@ -63,22 +63,43 @@ class Terminal:
         by: str,
         quiet: bool = False,
         interactive: bool = True,
+        greets: bool = True,
         colour: bool | None = None,
         input: Input | None = None,
         output: Output | None = None,
         out: Callable[[str], None] = print,
     ) -> None:
-        """`quiet` rings no bell. `input` and `output` are prompt_toolkit's; `out` prints all but the prompt itself."""
+        """`quiet` rings no bell; without `greets` it says nothing before the first ask.
+
+        `input` and `output` are prompt_toolkit's; `out` prints all but the prompt itself.
+        """
         self._by = by
         self._quiet = quiet
         self._interactive = interactive
+        self._greets = greets
         self._colour = wants_colour() if colour is None else colour
         self._input, self._output = input, output
         self._out = out
+        self._sitting: Sitting | None = None
+
+    def note(self, line: str) -> None:
+        """Print this beside the asks: now, or after the turn that somebody has."""
+        if self._sitting is None:
+            self._out(line)
+        else:
+            self._sitting.note(line)
 
     async def run(self, inbox: Inbox) -> None:
         keyboard = Keyboard(self._input, self._output) if self._interactive else None
-        sitting = Sitting(inbox, keyboard, by=self._by, rings=not self._quiet, colour=self._colour, out=self._out)
+        sitting = self._sitting = Sitting(
+            inbox,
+            keyboard,
+            by=self._by,
+            rings=not self._quiet,
+            greets=self._greets,
+            colour=self._colour,
+            out=self._out,
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 following = tasks.create_task(sitting.follow())
@@ -87,6 +108,8 @@ class Terminal:
                     following.cancel()
         except ExceptionGroup as failed:  # whoever called wants the error, not the shape of our tasks
             raise failed.exceptions[0] from None
+        finally:
+            self._sitting = None
 
 
 plugin = Terminal

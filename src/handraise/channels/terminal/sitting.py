@@ -33,6 +33,7 @@ class Sitting:
         *,
         by: str,
         rings: bool,
+        greets: bool,
         colour: bool,
         out: Callable[[str], None],
     ) -> None:
@@ -40,6 +41,7 @@ class Sitting:
         self._keyboard = keyboard
         self._by = by
         self._rings = rings
+        self._greets = greets
         self._colour = colour
         self._out = out
         self._open: dict[str, Ask] = {}  # in the order in which they came
@@ -70,14 +72,17 @@ class Sitting:
             self._turn.end()
 
     def _greet(self, listed: list[Ask]) -> None:
-        if self._keyboard is None:
-            self._note(*(record_line(ask, colour=self._colour) for ask in listed))
-        elif listed:
-            self._note(f"{len(listed)} waiting. `:?` at a prompt explains it.")
-        else:
-            self._note("Nothing is waiting for you. Ctrl+C quits.")
+        if self._greets:
+            self.note(*self._greeting(listed))
         for ask in listed:
             self._opened(ask)
+
+    def _greeting(self, listed: list[Ask]) -> list[str]:
+        if self._keyboard is None:
+            return [record_line(ask, colour=self._colour) for ask in listed]
+        if listed:
+            return [f"{len(listed)} waiting. `:?` at a prompt explains it."]
+        return ["Nothing is waiting for you. Ctrl+C quits."]
 
     async def _look_again(self, listed: list[Ask]) -> None:
         waiting = {ask.id for ask in listed}
@@ -90,7 +95,7 @@ class Sitting:
         for ask in listed:
             if ask.id not in self._open:
                 self._opened(ask)
-                self._note(record_line(ask, colour=self._colour))
+                self.note(record_line(ask, colour=self._colour))
 
     def _tell(self, event: Event) -> None:
         ask = event.ask
@@ -99,7 +104,7 @@ class Sitting:
                 self._closed(ask)
             case Asked() if ask.id not in self._open:
                 self._opened(ask)
-                self._note(record_line(ask, colour=self._colour))
+                self.note(record_line(ask, colour=self._colour))
                 if self._keyboard is not None and self._rings:
                     self._keyboard.bell()
             case DeadlineMoved() if ask.id in self._open:
@@ -107,7 +112,7 @@ class Sitting:
                 if self._turn is not None and self._turn.ask.id == ask.id:
                     self._turn.change(self._open[ask.id])
             case Delivered() if ask.delivery_error is not None:
-                self._note(undelivered_line(ask, colour=self._colour))
+                self.note(undelivered_line(ask, colour=self._colour))
 
     def _opened(self, ask: Ask) -> None:
         self._open[ask.id] = on_our_clock(ask)
@@ -121,13 +126,13 @@ class Sitting:
         if self._turn is not None and self._turn.ask.id == ask.id:
             self._turn.change(ask)
         else:
-            self._note(record_line(ask, colour=self._colour))
+            self.note(record_line(ask, colour=self._colour))
 
     def _count(self) -> None:
         if self._keyboard is not None and self._turn is not None:
             self._keyboard.tell_waiting(sum(id not in self._left and id != self._turn.ask.id for id in self._open))
 
-    def _note(self, *lines: str) -> None:
+    def note(self, *lines: str) -> None:
         """Print it now, or after the turn that somebody has."""
         self._held += lines
         if self._held and self._turn is None:
@@ -178,7 +183,7 @@ class Sitting:
             self._open.pop(ask.id, None)
         finally:
             self._turn = None
-            self._note()
+            self.note()
 
     def _lost(self, turn: Turn) -> None:
         """Somebody was faster, or nobody waits any more. What was typed is printed, so that it is not lost."""

@@ -1,0 +1,102 @@
+"""`handraise attach`: listen to an agent that already runs, and bring what it asks to the desk."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import SplitResult, quote, urlsplit
+
+import typer
+
+from handraise.cli.calling import Url, call
+from handraise.cli.shown import say
+from handraise.errors import SettingsError
+
+if TYPE_CHECKING:
+    from handraise.client import Client
+
+__all__ = ["add_to"]
+
+EXAMPLES = """\b
+Examples:
+  handraise attach opencode http://127.0.0.1:4096
+  OPENCODE_SERVER_PASSWORD=… handraise attach opencode http://build.example.org:4096
+
+\b
+The password may stand in the address (http://opencode:PASSWORD@HOST:PORT), or in the
+variable that the agent itself reads, OPENCODE_SERVER_PASSWORD; otherwise you are asked for it.
+A desk that is to listen for as long as it runs has `watch` under [agents.opencode] in
+its config.toml instead."""
+
+
+def add_to(app: typer.Typer) -> None:
+    @app.command(epilog=EXAMPLES)
+    def attach(
+        agent: Annotated[str, typer.Argument(metavar="AGENT", help="Which agent runs there.")],
+        address: Annotated[str, typer.Argument(metavar="ADDRESS", help="Where it listens.")],
+        url: Url = None,
+    ) -> None:
+        """Bring what a running agent asks to the desk, until Ctrl+C."""
+        call(lambda client: _attach(client, agent, address), url=url)
+
+
+async def _attach(client: Client, agent: str, address: str) -> None:
+    from handraise.agents import Watchable
+    from handraise.app import agents_of
+    from handraise.config import load
+
+    agents = agents_of(load())
+    watched = agents[agent]
+    if not isinstance(watched, Watchable):
+        raise SettingsError(f"{agent} cannot be listened to while it runs by itself; see `handraise install --help`")
+    await client.call("GET", "/healthz")  # nothing is listened to that nobody could answer
+    shown = _without_password(address)
+
+    def ready() -> None:
+        say(f"connected to {agent} at {shown}; what it asks is at {client.url}. Ctrl+C ends this")
+
+    given = _with_password(address, os.environ.get(f"{agent.upper()}_SERVER_PASSWORD"))
+    try:
+        try:
+            await watched.watch(client, given, ready=ready)
+        except SettingsError:
+            if _has_password(given) or not sys.stdin.isatty():
+                raise
+            await watched.watch(client, _with_password(address, _ask_for_password(shown)), ready=ready)
+    finally:
+        await agents.close()
+
+
+def _has_password(address: str) -> bool:
+    return _parts(address).password is not None
+
+
+def _with_password(address: str, password: str | None) -> str:
+    """The address with this password, unless it has one."""
+    parts = _parts(address)
+    if password is None or parts.password is not None:
+        return address
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{parts.username or ''}:{quote(password, safe='')}@{host}").geturl()
+
+
+def _without_password(address: str) -> str:
+    parts = _parts(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _parts(address: str) -> SplitResult:
+    try:
+        parts = urlsplit(address)
+        if parts.hostname:
+            return parts
+    except ValueError:  # half of an IPv6 address
+        pass
+    raise SettingsError("ADDRESS is where the agent listens, as in http://127.0.0.1:4096")
+
+
+def _ask_for_password(shown: str) -> str:
+    import getpass
+
+    return getpass.getpass(f"Password of {shown}: ")
