@@ -322,8 +322,9 @@ def _record(name: str, schema: dict[str, Any]) -> Iterator[str]:
     for field, about in schema["properties"].items():
         default = about.get("default")
         needed = "required" if field in required else "" if default in (None, [], "") else f"`{json.dumps(default)}`"
-        rows.append((f"`{field}`", kind_of(about), needed, limits_of(about)))
-    yield from table(("field", "type", "default", "limits"), rows)
+        said = [limits_of(about), about.get("description", "")]
+        rows.append((f"`{field}`", kind_of(about), needed, ". ".join(filter(None, said))))
+    yield from table(("field", "type", "default", "limits and meaning"), rows)
     if name != "Event":  # nothing but the ask again
         for example in schema.get("examples", ()):
             yield from code(pretty(example), "json")
@@ -424,11 +425,18 @@ DESK = {
     f"{config.MOST_DAYS:,}. Without it they are kept for ever. Open asks always stay.",
 }
 
+AGENTS = {
+    "command": "The program and its first arguments, a list. Default: the program of that name on the `PATH`.",
+    "env": "Variables that the program gets beside those of the desk, a table.",
+    "watch": "Addresses where the agent runs already, which the desk listens to; a list.",
+}
+
 FILES = {
     "token": "the admin token of this home, readable by you alone",
     "desk.json": "address and process of the desk that runs; gone when it has left",
     "desk.db": "the database, with `desk.db-wal` and `desk.db-shm` beside it while the desk runs",
     "desk.db.lock": "held by the one desk of this database",
+    "worker.lock": "held by the one process that runs the sessions of this home",
 }
 
 
@@ -456,8 +464,9 @@ def settings_page() -> Iterator[str]:
     yield ""
     yield "### [policy]"
     yield ""
-    yield "How what is asked from here is decided ([how to](../howto/policies.md)). `handraise ask` and the SDK send it"
-    yield "along from the folder they run in; for a call over HTTP that names none, the desk's own counts."
+    yield "How what is asked from here is decided ([how to](../howto/policies.md)). `handraise ask`, `handraise start`"
+    yield "and the SDK send it along from the folder they work in; for a call over HTTP that names none, the desk's own"
+    yield "counts."
     yield ""
     yield from table(("setting", "takes", "default", "meaning"), list(_policy_rows()))
     yield "### [desk]"
@@ -471,8 +480,9 @@ def settings_page() -> Iterator[str]:
     yield from table(("setting", "default", "meaning"), rows)
     yield "### [agents]"
     yield ""
-    yield "Set aside for the agents' adapters. Accepted, and not read yet."
+    yield "A table for each agent, such as `[agents.claude]`: how it is started here ([how to](../howto/sessions.md))."
     yield ""
+    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in AGENTS.items()])
     yield "## The home"
     yield ""
     yield from table(("file", "what"), [(f"`{name}`", said) for name, said in FILES.items()])
@@ -565,9 +575,9 @@ def events_page() -> Iterator[str]:
 
 
 def error_kinds(kind: type[HandraiseError] = HandraiseError) -> Iterator[type[HandraiseError]]:
-    """Every error of ours, each after the one it is a kind of."""
+    """Every error of ours, each after the one it is a kind of. Those of an adapter stay inside of it."""
     for below in kind.__subclasses__():
-        if not below.__name__.startswith("_"):
+        if not below.__name__.startswith("_") and not below.__module__.startswith("handraise.agents."):
             yield below
             yield from error_kinds(below)
 
