@@ -59,7 +59,7 @@ from serving import START, Served, serving
 ROOT = Path(__file__).parents[1]
 RUN = [ROOT / "README.md", ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
 PAGES = [*RUN, *sorted((ROOT / "docs" / "reference").glob("*.md")), ROOT / "docs" / "glossary.md"]
-PAGES += [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+PAGES += [*sorted((ROOT / "docs" / "agents").glob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 EXAMPLES = ROOT / "examples"
 BIN = Path(sys.executable).parent
 URL = "http://127.0.0.1:4263"

@@ -5,12 +5,14 @@ The environment is built from nothing, so that neither the settings nor the keys
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+WRITTEN_WITHIN = 60.0  # seconds; a busy machine
 KEY = "sk-ant-scripted-0123456789abcdefghij"  # any text will do; the TUI wants to know its last 20 characters
 
 
@@ -85,3 +87,16 @@ def _folders(folder: Path) -> tuple[Path, Path]:
 def _bare(home: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
     return {**kept, "HOME": str(home), "TERM": "xterm-256color"}
+
+
+def transcripts(home: Home) -> list[Path]:
+    """What Claude Code keeps of its conversations."""
+    return list(home.settings.parent.glob("projects/*/*.jsonl"))
+
+
+async def written_down(home: Home, id: str) -> None:
+    """Until Claude has written down the call of this ask: it does so a moment later, and tells nobody."""
+    call = id.rpartition(":")[2]
+    async with asyncio.timeout(WRITTEN_WITHIN):
+        while not any(call in transcript.read_text() for transcript in transcripts(home)):
+            await asyncio.sleep(0.02)

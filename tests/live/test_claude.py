@@ -31,13 +31,12 @@ from handraise.testing import (
     ScriptedModel,
     ScriptedPerson,
     Stage,
-    an_ask,
     call,
     check_agent,
     repeat,
 )
 from handraise.testing.model import Call, Request
-from live.homes import Home, claude_home
+from live.homes import Home, claude_home, transcripts, written_down
 
 PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
 
@@ -540,18 +539,6 @@ async def test_a_turn_that_the_model_refuses_fails_with_its_words(
 BY_CLAUDE = "never said"  # in this place it puts words of its own into the model's mouth when it resumes a turn
 
 
-def transcripts(home: Home) -> list[Path]:
-    return list(home.settings.parent.glob("projects/*/*.jsonl"))
-
-
-async def written_down(home: Home, ask: Ask) -> None:
-    """Claude writes down what was said a moment later, and tells nobody."""
-    call = ask.id.rpartition(":")[2]
-    async with asyncio.timeout(PATIENCE):
-        while not any(call in transcript.read_text() for transcript in transcripts(home)):
-            await asyncio.sleep(0.02)
-
-
 async def let_go(session: ClaudeSession, turn: asyncio.Task[Any]) -> None:
     pid = session.pid
     await session.leave()
@@ -623,7 +610,7 @@ async def test_a_permission_that_was_left_is_granted_to_the_same_call_once_and_t
     session = await agent.open(broker, start)
     turn = asyncio.create_task(session.prompt("SCENARIO:make"))
     ask = await person.sees("touch one")
-    await written_down(claude_env, ask)
+    await written_down(claude_env, ask.id)
     await let_go(session, turn)
     assert not list(claude_env.project.iterdir())
     await broker.answer(ask.id, Answer(reply="once", by="ana"))
@@ -647,7 +634,7 @@ async def test_a_grant_for_a_call_that_never_comes_again_is_reported(
     session = await agent.open(broker, start)
     turn = asyncio.create_task(session.prompt("SCENARIO:make"))
     ask = await person.sees("touch one")
-    await written_down(claude_env, ask)
+    await written_down(claude_env, ask.id)
     await let_go(session, turn)
     cut = Cut(handle=session.handle, prompt="SCENARIO:make", asks=(await broker.get(ask.id),))
     async with opened(agent, broker, replace(start, cut=cut)) as session:
@@ -740,7 +727,7 @@ async def test_a_worker_killed_while_a_question_waits_leaves_no_agent_behind_and
         assert worker.stdout is not None
         async with asyncio.timeout(PATIENCE):
             said = json.loads(await worker.stdout.readline())
-            await written_down(claude_env, an_ask(id=said["ask"]))
+            await written_down(claude_env, said["ask"])
     finally:
         worker.kill()
         await worker.communicate()

@@ -175,7 +175,8 @@ def test_what_cannot_be_fetched_is_told_in_a_sentence(tmp_path: Path) -> None:
     script = fetching(tmp_path / "cache", path=str(tmp_path / "nothing"))
     _, said = script.communicate(timeout=PATIENCE)
     assert script.returncode == 1
-    npm, pip = said.splitlines()
+    tmux, npm, pip = said.splitlines()
+    assert "install it" in tmux
     assert npm == (
         "opencode: OpenCode comes by npm, which is not here; install Node.js, or set HANDRAISE_WITHOUT_AGENTS=1."
     )
