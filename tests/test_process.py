@@ -279,7 +279,9 @@ async def test_the_agent_inherits_no_files_and_no_ignored_signals() -> None:
     async with await Process.start(["ls", "/proc/self/fd"]) as process:
         assert await all_lines(process) == [b"0", b"1", b"2", b"3"]  # the last is the folder it lists
     async with await Process.start(["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"]) as process:
-        assert [int(line.split()[1], 16) for line in await all_lines(process)] == [0, 0]
+        # Those that the C library keeps for itself can be reset by nobody; whoever started the tests may ignore them.
+        reserved = sum(1 << number - 1 for number in (32, 33))
+        assert [int(line.split()[1], 16) & ~reserved for line in await all_lines(process)] == [0, 0]
 
 
 @pytest.mark.parametrize(
