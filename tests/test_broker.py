@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -782,3 +782,16 @@ async def test_what_is_stored_is_what_was_asked(desk: Broker) -> None:
     )
     await desk.open(ask)
     assert content_text(await desk.get(ask.id)) == content_text(ask)
+
+
+async def test_an_ask_whose_opening_was_cancelled_can_be_withdrawn_at_once(store: Store) -> None:
+    async with Broker(store) as broker:
+        await broker.open(an_ask(id="before"))  # so that the session is known
+        asking = asyncio.create_task(broker.ask(an_ask(id="cut-off")))
+        await asyncio.sleep(0)  # it is on its way to the store
+        asking.cancel()
+        with suppress(AskNotFound):  # or it never got that far
+            await broker.withdraw("cut-off", reason="the agent moved on")
+        await asyncio.wait([asking])
+        left = [ask.id async for ask in broker.asks(state="asked")]
+        assert left == ["before"]

@@ -324,21 +324,11 @@ class Broker:
         self, id: str, *, reason: str | None = None, answer: Answer | None = None, source: str | None = None
     ) -> Stored:
         """`withdraw`, for those who want the text. `source` is where it came from, kept for the audit alone."""
-        if await self.store.get(id) is None:
-            newest = (await self.store.newest([id])).get(id)
-            if newest is None:
-                raise AskNotFound(id)
-            id = newest.id
         if answer is not None:
-            try:
-                settled = await self.settle(id, replace(answer, by=BY_AGENT, at=None), source=source)
-            except AskWithdrawn:
-                return await self.stored(id)
-            except AnswerDoesNotFit as unfit:
-                log.warning("what was answered in the agent's own terminal does not fit ask %s: %s", id, unfit.code)
-            else:
-                self.delivered(id)
+            settled = await self._answered_there(id, answer, source=source)
+            if settled is not None:
                 return settled
+        # Written without looking first: behind an opening that was cancelled and may still be written.
         change = Change(
             states=("asked",),
             set={"state": "withdrawn", "withdrawn_reason": writable(reason)},
@@ -348,11 +338,28 @@ class Broker:
         )
         changed = await self.store.change(id, change)
         if changed is None:
-            raise AskNotFound(id)
+            newest = (await self.store.newest([id])).get(id)
+            if newest is None:
+                raise AskNotFound(id)
+            return await self.take_back(newest.id, reason=reason, answer=answer, source=source)
         self.counts.withdrawn += changed.done
         if changed.done or changed.stored.state == "withdrawn":
             return changed.stored
         raise _already_answered(changed.stored)
+
+    async def _answered_there(self, id: str, answer: Answer, *, source: str | None) -> Stored | None:
+        """The ask, settled by what the agent learned without us; None where that cannot be its answer."""
+        try:
+            settled = await self.settle(id, replace(answer, by=BY_AGENT, at=None), source=source)
+        except AskWithdrawn:
+            return await self.stored(id)
+        except AskNotFound:  # its ordinal is missing, or it is not there
+            return None
+        except AnswerDoesNotFit as unfit:
+            log.warning("what was answered in the agent's own terminal does not fit ask %s: %s", id, unfit.code)
+            return None
+        self.delivered(id)
+        return settled
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
         """The agent took the answer, or could not. Written soon, in batches, off the waiting path."""
