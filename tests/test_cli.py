@@ -176,7 +176,7 @@ def a_permission(id: str, **changes: Any) -> Ask:
 # Help -------------------------------------------------------------------------------------------------------
 
 COMMANDS = ["serve", "demo", "ask", "asks", "answer", "reject", "keep-waiting", "watch", "open", "audit", "doctor"]
-COMMANDS += ["start", "prompt", "abort", "close", "sessions", "agents", "attach", "install", "uninstall"]
+COMMANDS += ["start", "prompt", "abort", "close", "sessions", "agents", "attach", "mcp", "install", "uninstall"]
 GROUPS = ["token", "token add", "token list", "token revoke", "store", "store copy"]
 
 

@@ -46,6 +46,7 @@ from handraise.cli import app
 from handraise.client import Client
 from handraise.config import load
 from handraise.errors import SettingsError
+from handraise.mcp.translate import TOOLS
 from handraise.policies import policy_for
 from handraise.server.health import PROBLEMS
 from handraise.server.http import status_of
@@ -671,6 +672,8 @@ def field_names() -> set[str]:
         known |= {name for name in dir(kind) if not name.startswith("_")}
     for schema in document()["components"]["schemas"].values():
         known |= set(schema.get("properties", ()))
+    for tool in TOOLS:
+        known |= {tool["name"], *tool["inputSchema"]["properties"]}
     known |= {name for route in routes() for name in re.findall(r"\{(\w+)\}", route[1])}
     known |= {name for name in vars(import_module("handraise.testing.fixtures")) if not name.startswith("_")}
     known |= {f"{name}{end}" for name, (type, _) in METRICS.items() for end in ENDS.get(type, ("",))}

@@ -13,8 +13,8 @@ import handraise
 ROOT = Path(handraise.__file__).parent
 ORDER = """
     errors asks forms events inert wire clock metrics tables policies stores transports agents channels feed
-    sessions grants tokens audit broker copying workflow chat plugins config installing client sync worker server
-    app cli __main__ testing
+    sessions grants tokens audit broker copying workflow chat plugins config installing client sync mcp worker
+    server app cli __main__ testing
 """.split()  # noqa: SIM905 - a list to read
 FAMILIES = ("policies", "stores", "transports", "agents", "channels", "server.compat")
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in ROOT.rglob("*.py")}

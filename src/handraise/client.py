@@ -154,9 +154,7 @@ class Client:
 
         A rejection is an Answer too; raises Withdrawn. Whoever hands the answer on says `delivered` afterwards.
         """
-        if ordinal:  # what the agent has taken is over, also if that is not told yet
-            await self._send_deliveries()
-        settled = await self._open(ask, handling=handling, ordinal=ordinal)
+        settled = await self.open(ask, handling=handling, ordinal=ordinal)
         # Waited for by reading: one that was withdrawn meanwhile must not be raised again.
         while settled.state == "asked":
             try:
@@ -167,9 +165,11 @@ class Client:
             raise Withdrawn(settled)
         return settled.answer
 
-    async def open(self, ask: Ask, *, handling: Handling | None = None) -> Ask:
+    async def open(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Ask:
         """Raise a hand without waiting."""
-        return await self._open(ask, handling=handling)
+        if ordinal:  # what the agent has taken is over, also if that is not told yet
+            await self._send_deliveries()
+        return await self._open(ask, handling=handling, ordinal=ordinal)
 
     async def _open(self, ask: Ask, *, handling: Handling | None, ordinal: bool = False) -> Ask:
         body = {**ask_fields(ask), **(handling_fields(handling) if handling else {}), "ordinal": ordinal}

@@ -21,6 +21,7 @@ from handraise.cli import (
     doctor,
     install,
     keep_waiting,
+    mcp,
     prompt,
     reject,
     serve,
@@ -66,7 +67,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, install, demo, start, prompt, abort, close, sessions, agents, attach):
+for command in (serve, install, demo, start, prompt, abort, close, sessions, agents, attach, mcp):
     command.add_to(app)
 for command in (ask, asks, answer, reject, keep_waiting, watch, audit, token, store):
     command.add_to(app)
