@@ -25,11 +25,11 @@ def test_an_agent_is_not_given_what_would_let_it_answer_its_own_asks(
 
 
 def test_an_agent_is_found_by_its_name_and_an_unknown_one_names_those_there_are(tmp_path: Path) -> None:
-    assert {"claude", "opencode", "scripted"} <= set(names("agents"))
+    assert {"acp", "claude", "opencode", "scripted"} <= set(names("agents"))
     for name in names("agents"):
         assert load("agents", name)(AgentSettings(home=tmp_path)).name == name
     for unknown in ("clippy", "__init__", "../policies", "os"):
-        with pytest.raises(PluginNotFound, match=r"there are claude, .*opencode"):
+        with pytest.raises(PluginNotFound, match=r"there are .*claude, .*opencode"):
             load("agents", unknown)
 
 

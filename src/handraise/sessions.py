@@ -36,7 +36,7 @@ select id, agent, parent, cwd, machine, created_at,
     + (select count(*) from asks join sessions as child on asks.session = child.id
         where child.parent = sessions.id and asks.state = 'asked'),
     (select count(*) from orders where orders.session = sessions.id and done_at is null),
-    state, mode, handling, handle, worker, error, stale_after, updated_at
+    state, mode, command, handling, handle, worker, error, stale_after, updated_at
 from sessions"""
 
 
@@ -48,6 +48,7 @@ class NewSession:
     prompt: str
     cwd: str | None = None
     mode: Mode | None = None
+    command: tuple[str, ...] = ()  # of an agent that runs whatever speaks its protocol
     handling: Handling = field(default_factory=Handling)
     stale_after: float | None = None  # seconds without a sign of life and an open ask, after which it is stopped
 
@@ -64,6 +65,7 @@ class SessionRecord:
     orders: int  # those that were not carried out yet
     state: str | None  # as its worker wrote it; None: it was not started here
     mode: Mode | None
+    command: tuple[str, ...]
     handling: Handling
     handle: Mapping[str, Any] | None  # what its adapter needs to find it again
     worker: str | None
@@ -92,6 +94,7 @@ class SessionRecord:
             "cwd": self.cwd,
             "machine": self.machine,
             "mode": self.mode,
+            "command": list(self.command) or None,
             "error": self.error,
             "created_at": time_text(self.created_at),
             "updated_at": time_text(self.updated_at or self.created_at),
@@ -214,14 +217,15 @@ class Sessions:
         id = f"ses_{secrets.token_hex(10)}"
         stale_after = None if wanted.stale_after is None else max(1, round(wanted.stale_after * 1000))
         await self._database.write(
-            "insert into sessions (id, agent, cwd, machine, created_at, state, mode, handling, worker, stale_after, "
-            "updated_at) values (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?)",
+            "insert into sessions (id, agent, cwd, machine, created_at, state, mode, command, handling, worker, "
+            "stale_after, updated_at) values (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?)",
             id,
             wanted.agent,
             writable(wanted.cwd),
             machine,
             at,
             wanted.mode,
+            json.dumps(wanted.command) if wanted.command else None,
             json.dumps(handling_fields(wanted.handling)),
             worker,
             stale_after,
@@ -335,7 +339,7 @@ class Sessions:
 
 def _record(row: Row) -> SessionRecord:
     (id, agent, parent, cwd, machine, created_at, open_asks, orders, *managed) = row
-    state, mode, handling, handle, worker, error, stale_after, updated_at = managed
+    state, mode, command, handling, handle, worker, error, stale_after, updated_at = managed
     return SessionRecord(
         id=id,
         agent=agent,
@@ -347,6 +351,7 @@ def _record(row: Row) -> SessionRecord:
         orders=orders,
         state=state,
         mode=mode,
+        command=() if command is None else tuple(json.loads(command)),
         handling=parse_handling(_given(handling), onto=Handling()),
         handle=None if handle is None else json.loads(handle),
         worker=worker,

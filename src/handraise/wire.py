@@ -355,6 +355,7 @@ class SessionBody(HandlingBody):
     prompt: Prompt
     cwd: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
     mode: Mode | None = None
+    command: Annotated[tuple[Annotated[str, Field(max_length=20_000)], ...], Field(max_length=200)] = ()
     # Without a sign of life and without an open ask. Less than a second is no silence.
     stale_after: Annotated[float, Field(ge=1, le=31_536_000, allow_inf_nan=False)] | None = None
 

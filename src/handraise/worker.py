@@ -159,8 +159,11 @@ class Worker:
         """Raises SettingsError or PluginNotFound where this cannot be started on this machine."""
         if wanted.cwd is not None and not os.path.isdir(wanted.cwd):  # noqa: PTH112 - a Path raises where it is too long
             raise SettingsError(f"cwd: there is no folder {wanted.cwd!r} on {socket.gethostname()}")
-        start = Start(session="new", cwd=wanted.cwd, handling=wanted.handling, mode=wanted.mode)
-        self.agents[wanted.agent].check(start)
+        agent = self.agents[wanted.agent]
+        if wanted.command and not getattr(agent, "takes_command", False):
+            raise SettingsError(f"command: {wanted.agent} has a program of its own; `acp` runs any that speaks ACP")
+        command = wanted.command
+        agent.check(Start(session="new", cwd=wanted.cwd, handling=wanted.handling, mode=wanted.mode, command=command))
 
     async def create(self, wanted: NewSession) -> SessionRecord:
         """Start a session. Raises SettingsError, PluginNotFound; what goes wrong later is in its state."""
@@ -342,6 +345,7 @@ class _Live:
             cwd=record.cwd,
             handling=record.handling,
             mode=record.mode,
+            command=record.command,
             cut=cut,
             listener=self._ear,
         )

@@ -112,6 +112,7 @@ class Start:
     cwd: str | None = None
     handling: Handling = field(default_factory=Handling)
     mode: Mode | None = None  # None leaves it to the agent's own configuration
+    command: tuple[str, ...] = ()  # what to run instead of the program of the settings, where the agent takes that
     run: str | None = None
     step: str | None = None
     parent: str | None = None
@@ -198,7 +199,10 @@ class AgentSettings:
 
 
 class Agent(Protocol):
-    """A module of this folder, or an entry point, gives one as `plugin(settings: AgentSettings) -> Agent`."""
+    """A module of this folder, or an entry point, gives one as `plugin(settings: AgentSettings) -> Agent`.
+
+    One that runs whatever speaks its protocol has `takes_command = True`, and finds the program in `Start.command`.
+    """
 
     name: str
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -63,6 +64,10 @@ def add_to(app: typer.Typer) -> None:
         mode: Annotated[
             Mode | None, typer.Option(help="What it may do by itself; its own configuration unless said otherwise.")
         ] = None,
+        command_: Annotated[
+            str | None,
+            typer.Option("--command", help="With the agent acp: what to run, any program that speaks ACP."),
+        ] = None,
         stale: Annotated[
             float | None,
             typer.Option(
@@ -99,6 +104,7 @@ def add_to(app: typer.Typer) -> None:
             "prompt": prompt,
             "cwd": str(folder),
             "mode": mode,
+            "command": shlex.split(command_) if command_ else [],
             "stale_after": stale,
             **handling_fields(handling),
         }

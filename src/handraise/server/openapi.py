@@ -780,6 +780,7 @@ _MEANINGS = {
     "`by` is not read: it is `agent`.",
     "SessionBody.cwd": "A folder on the machine of the desk that starts it.",
     "SessionBody.mode": "What it may do without asking. Without one its own configuration decides.",
+    "SessionBody.command": "What to run, for the agent `acp`: a program that speaks ACP, and its arguments.",
     "SessionBody.stale_after": "Seconds without a sign of life and without an open ask after which a turn is stopped.",
 }
 _QUESTIONS_OR_PERMISSION = [
@@ -860,6 +861,11 @@ _SESSION = {
     "cwd": _TEXT_OR_NULL,
     "machine": _TEXT_OR_NULL,
     "mode": {**_TEXT_OR_NULL, "enum": [*MODES, None]},
+    "command": {
+        "type": ["array", "null"],
+        "items": _TEXT,
+        "description": "Of the agent `acp`: what is run, where the settings do not say it.",
+    },
     "error": _TEXT_OR_NULL,
     "created_at": _TIME,
     "updated_at": _TIME,
@@ -1111,6 +1117,7 @@ _EXAMPLES: dict[str, Any] = {
         "cwd": "/home/ana/shop",
         "machine": None,
         "mode": None,
+        "command": None,
         "error": None,
         "created_at": "2026-01-01T12:00:00.000Z",
         "updated_at": "2026-01-01T12:00:00.000Z",

@@ -70,6 +70,7 @@ class _Desk:
             prompt=body.prompt,
             cwd=body.cwd,
             mode=body.mode,
+            command=body.command,
             handling=body.handling(onto=self._inherited(body)),
             stale_after=body.stale_after,
         )

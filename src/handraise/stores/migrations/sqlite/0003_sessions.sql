@@ -1,5 +1,6 @@
 alter table sessions add column state text;
 alter table sessions add column mode text;
+alter table sessions add column command text;
 alter table sessions add column handling text;
 alter table sessions add column handle text;
 alter table sessions add column worker text;
