@@ -575,9 +575,10 @@ def events_page() -> Iterator[str]:
 
 
 def error_kinds(kind: type[HandraiseError] = HandraiseError) -> Iterator[type[HandraiseError]]:
-    """Every error of ours, each after the one it is a kind of. Those of an adapter stay inside of it."""
+    """Every error of ours, each after the one it is a kind of. Those of adapters and transports stay inside of them."""
+    inner = ("handraise.agents.", "handraise.transports.")
     for below in kind.__subclasses__():
-        if not below.__name__.startswith("_") and not below.__module__.startswith("handraise.agents."):
+        if not below.__name__.startswith("_") and not below.__module__.startswith(inner):
             yield below
             yield from error_kinds(below)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from handraise.testing import ScriptedModel
-from live.homes import Home, claude_home, opencode_home
+from live.homes import Home, claude_home, codex_home, opencode_home
 from live.programs import program
 
 
@@ -31,6 +31,12 @@ def claude() -> Path:
     return program("claude")
 
 
+@pytest.fixture(scope="session")
+def codex() -> Path:
+    """The program."""
+    return program("codex")
+
+
 @pytest.fixture
 def opencode_env(tmp_path: Path, model: ScriptedModel) -> Home:
     """A home for OpenCode that knows the model. `opencode_home` makes others, with other settings."""
@@ -41,3 +47,9 @@ def opencode_env(tmp_path: Path, model: ScriptedModel) -> Home:
 def claude_env(tmp_path: Path, model: ScriptedModel) -> Home:
     """A home for Claude Code that knows the model. `claude_home` makes others, with other settings."""
     return claude_home(tmp_path / "claude", model=model.url)
+
+
+@pytest.fixture
+def codex_env(tmp_path: Path, model: ScriptedModel) -> Home:
+    """A home for Codex that knows the model. `codex_home` makes others, with other settings."""
+    return codex_home(tmp_path / "codex", model=model.url)

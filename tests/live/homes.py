@@ -22,7 +22,7 @@ class Home:
 
     env: dict[str, str]  # all of it, not an addition to this process's own
     project: Path  # the working folder; absolute, without links in it
-    settings: Path  # the agent's settings, a JSON file
+    settings: Path  # the agent's settings: a JSON file, or Codex's TOML
 
 
 def opencode_home(folder: Path, *, model: str, **settings: Any) -> Home:
@@ -77,6 +77,49 @@ def claude_home(folder: Path, *, model: str, **settings: Any) -> Home:
     return Home(env={**_bare(home), **env}, project=project, settings=file)
 
 
+def qwen_home(folder: Path, *, model: str) -> Home:
+    """A home for Qwen Code under `folder`, which is made."""
+    home, project = _folders(folder)
+    config = home / ".qwen"
+    config.mkdir()
+    file = config / "settings.json"
+    file.write_text(json.dumps({"general": {"disableAutoUpdate": True}, "privacy": {"usageStatisticsEnabled": False}}))
+    env = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": f"{model}/v1", "OPENAI_MODEL": "scripted"}
+    return Home(env={**_bare(home), **env}, project=project, settings=file)
+
+
+def codex_home(folder: Path, *, model: str, more: str = "", **settings: str) -> Home:
+    """A home for Codex under `folder`, which is made. `settings` replace what config.toml says, `more` ends it."""
+    home, project = _folders(folder)
+    config = home / ".codex"
+    config.mkdir()
+    first = {
+        "model": "scripted",
+        "model_provider": "scripted",
+        "approval_policy": "on-request",
+        "sandbox_mode": "read-only",
+        **settings,
+    }
+    provider = {"name": "scripted", "base_url": f"{model}/v1", "wire_api": "responses"}
+    lines = [
+        *(f"{key} = {json.dumps(value)}" for key, value in first.items()),
+        "check_for_update_on_startup = false",
+        "[analytics]",
+        "enabled = false",
+        "[model_providers.scripted]",
+        *(f"{key} = {json.dumps(value)}" for key, value in provider.items()),
+        "requires_openai_auth = false",
+        "request_max_retries = 0",
+        "stream_max_retries = 0",
+        f"[projects.{json.dumps(str(project))}]",
+        'trust_level = "trusted"',
+        more,
+    ]
+    file = config / "config.toml"
+    file.write_text("\n".join(lines))
+    return Home(env={**_bare(home), "CODEX_HOME": str(config)}, project=project, settings=file)
+
+
 def _folders(folder: Path) -> tuple[Path, Path]:
     home, project = folder.resolve() / "home", folder.resolve() / "project"
     home.mkdir(parents=True)
@@ -90,12 +133,13 @@ def _bare(home: Path) -> dict[str, str]:
 
 
 def transcripts(home: Home) -> list[Path]:
-    """What Claude Code keeps of its conversations."""
-    return list(home.settings.parent.glob("projects/*/*.jsonl"))
+    """What Claude Code or Codex keeps of its conversations."""
+    folder = home.settings.parent
+    return [*folder.glob("projects/*/*.jsonl"), *folder.glob("sessions/**/*.jsonl")]
 
 
 async def written_down(home: Home, id: str) -> None:
-    """Until Claude has written down the call of this ask: it does so a moment later, and tells nobody."""
+    """Until the agent has written down the call of this ask: it does so a moment later, and tells nobody."""
     call = id.rpartition(":")[2]
     async with asyncio.timeout(WRITTEN_WITHIN):
         while not any(call in transcript.read_text() for transcript in transcripts(home)):

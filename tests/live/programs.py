@@ -24,7 +24,12 @@ from pathlib import Path
 
 import platformdirs
 
-PINNED = {"opencode": "1.18.33", "claude": "0.2.182"}  # of claude-agent-sdk, which brings Claude Code 2.1.325
+PINNED = {
+    "opencode": "1.18.33",
+    "claude": "0.2.182",  # of claude-agent-sdk, which brings Claude Code 2.1.325
+    "codex": "0.166.0",
+    "qwen": "0.15.10",  # the last one that runs on Node 20
+}
 CACHE = Path(os.environ.get("HANDRAISE_CACHE") or platformdirs.user_cache_path("handraise", appauthor=False)).absolute()
 WITHOUT = "HANDRAISE_WITHOUT_AGENTS"
 PATIENCE = 900.0  # seconds for one download
@@ -126,31 +131,49 @@ def _run(command: list[str], *, otherwise: str) -> str:
     raise ProgramUnavailable(f"{otherwise} ({why}); check the network, or set {WITHOUT}=1 to test without it.")
 
 
-# OpenCode, from npm -------------------------------------------------------------------------------------------------
+# OpenCode and Codex, from npm ---------------------------------------------------------------------------------------
 
 
-def _npm() -> str:
+def _npm(package: str) -> str:
     npm = shutil.which("npm")
     if npm is None:
-        raise ProgramUnavailable(f"OpenCode comes by npm, which is not here; install Node.js, or set {WITHOUT}=1.")
+        raise ProgramUnavailable(f"{package} comes by npm, which is not here; install Node.js, or set {WITHOUT}=1.")
     return npm
 
 
-def _newest_opencode() -> str:
-    asked = [_npm(), "view", "opencode-ai", "version"]
-    return _run(asked, otherwise="npm did not tell the newest version of opencode-ai").strip()
+def _newest_by_npm(package: str) -> str:
+    asked = [_npm(package), "view", package, "version"]
+    return _run(asked, otherwise=f"npm did not tell the newest version of {package}").strip()
 
 
-def _install_opencode(version: str, folder: Path) -> None:
-    command = [_npm(), "install", f"opencode-ai@{version}", "--prefix", str(folder)]
+def _install_by_npm(package: str, version: str, folder: Path) -> None:
+    command = [_npm(package), "install", f"{package}@{version}", "--prefix", str(folder)]
     options = ["--ignore-scripts", "--no-fund", "--no-audit", "--loglevel=error"]
-    _run([*command, *options], otherwise=f"npm could not install opencode-ai {version}")
+    _run([*command, *options], otherwise=f"npm could not install {package} {version}")
+
+
+def _find_qwen(home: Path) -> Path | None:
+    """A script for Node, which finds the rest of its package beside it."""
+    place = home / "node_modules" / "@qwen-code" / "qwen-code" / "cli.js"
+    return place if place.is_file() else None
+
+
+def _machine() -> tuple[str, str]:
+    """The system and the machine, as packages of npm call them."""
+    machine = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}.get(platform.machine().lower(), "arm64")
+    return platform.system().lower(), machine
+
+
+def _find_codex(home: Path) -> Path | None:
+    """The program itself: the wrapper of the package only starts it."""
+    system, machine = _machine()
+    package = home / "node_modules" / "@openai" / f"codex-{system}-{machine}"
+    return next((place for place in sorted(package.glob("vendor/*/bin/codex")) if place.is_file()), None)
 
 
 def _find_opencode(home: Path) -> Path | None:
     """The program itself: the wrapper is linked to it by a script of the package, and those do not run."""
-    system = platform.system().lower()
-    machine = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64"}.get(platform.machine().lower(), "arm64")
+    system, machine = _machine()
     kinds = ["", "-baseline", "-musl", "-baseline-musl"]
     cpu = Path("/proc/cpuinfo")
     if machine == "x64" and cpu.exists() and "avx2" not in cpu.read_text():
@@ -191,9 +214,25 @@ SOURCES = {
         package="opencode-ai",
         folder="opencode",
         size="120 MB",
-        newest=_newest_opencode,
-        install=_install_opencode,
+        newest=functools.partial(_newest_by_npm, "opencode-ai"),
+        install=functools.partial(_install_by_npm, "opencode-ai"),
         find=_find_opencode,
+    ),
+    "codex": Source(
+        package="@openai/codex",
+        folder="codex",
+        size="170 MB",
+        newest=functools.partial(_newest_by_npm, "@openai/codex"),
+        install=functools.partial(_install_by_npm, "@openai/codex"),
+        find=_find_codex,
+    ),
+    "qwen": Source(
+        package="@qwen-code/qwen-code",
+        folder="qwen",
+        size="20 MB",
+        newest=lambda: PINNED["qwen"],
+        install=functools.partial(_install_by_npm, "@qwen-code/qwen-code"),
+        find=_find_qwen,
     ),
     "claude": Source(
         package="claude-agent-sdk",

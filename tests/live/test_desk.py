@@ -23,7 +23,11 @@ QUESTION: dict[str, Any] = {
     "question": "Which database?",
     "options": [{"label": "SQLite", "description": "one file"}, {"label": "Postgres", "description": "a server"}],
 }
-TOOLS = {"opencode": ("question", QUESTION), "claude": ("AskUserQuestion", {**QUESTION, "multiSelect": False})}
+TOOLS = {
+    "opencode": ("question", QUESTION),
+    "claude": ("AskUserQuestion", {**QUESTION, "multiSelect": False}),
+    "codex": ("question", QUESTION),
+}
 
 
 @asynccontextmanager
@@ -63,7 +67,7 @@ async def until_idle(http: httpx2.AsyncClient, session: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ending", ["killed", "stopped"])
-@pytest.mark.parametrize("agent", ["opencode", "claude"])
+@pytest.mark.parametrize("agent", ["opencode", "claude", "codex"])
 async def test_an_answer_after_a_restart_of_the_desk_reaches_the_agent(
     agent: str, ending: str, request: pytest.FixtureRequest, model: ScriptedModel, tmp_path: Path
 ) -> None:
@@ -76,10 +80,10 @@ async def test_an_answer_after_a_restart_of_the_desk_reaches_the_agent(
         async with desk.client() as http:
             session = (await http.post("/v1/sessions", json=body)).json()["id"]
             asked = await the_ask(desk, 1, is_open)
-        if agent == "claude":  # what it had not written down it would begin anew, with the answer in its prompt
+        if agent != "opencode":  # what it had not written down it would begin anew, with the answer in its prompt
             await written_down(home, asked["id"])
         await (desk.kill() if ending == "killed" else desk.stop())
-        if agent == "claude":  # an OpenCode server that waits for a person may stay, and is found again
+        if agent != "opencode":  # an OpenCode server that waits for a person may stay, and is found again
             await nobody_is_left(home)
         assert len(model.requests) == 1, "the agent went on unattended"
         await desk.start()
@@ -93,7 +97,8 @@ async def test_an_answer_after_a_restart_of_the_desk_reaches_the_agent(
             delivered = await the_ask(desk, 1, lambda ask: ask["delivered_at"] is not None)
             assert delivered["delivery_error"] is None
             assert len((await http.get("/v1/asks")).json()["asks"]) == 1
-        assert "Postgres" in json.dumps(model.requests[-1].body["messages"][-1])
+        said = model.requests[-1].body
+        assert "Postgres" in json.dumps(said["input" if agent == "codex" else "messages"][-1])
 
 
 async def nobody_is_left(home: Home) -> None:

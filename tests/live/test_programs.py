@@ -147,10 +147,14 @@ NPM = """#!/bin/sh
 echo "$@" >> "{folder}/calls"
 while [ "$1" != --prefix ]; do shift; done
 for kind in linux-x64 linux-x64-baseline linux-arm64 darwin-x64 darwin-arm64; do
-    mkdir -p "$2/node_modules/opencode-$kind/bin"
+    mkdir -p "$2/node_modules/opencode-$kind/bin" "$2/node_modules/@openai/codex-$kind/vendor/any/bin"
     echo a program > "$2/node_modules/opencode-$kind/bin/opencode"
+    echo a program > "$2/node_modules/@openai/codex-$kind/vendor/any/bin/codex"
 done
+mkdir -p "$2/node_modules/@qwen-code/qwen-code"
+echo a program > "$2/node_modules/@qwen-code/qwen-code/cli.js"
 """
+BY_NPM = [name for name in programs.SOURCES if name != "claude"]
 
 
 def fetching(cache: Path, *arguments: str, path: str, **env: str) -> subprocess.Popen[str]:
@@ -175,11 +179,10 @@ def test_what_cannot_be_fetched_is_told_in_a_sentence(tmp_path: Path) -> None:
     script = fetching(tmp_path / "cache", path=str(tmp_path / "nothing"))
     _, said = script.communicate(timeout=PATIENCE)
     assert script.returncode == 1
-    tmux, npm, pip = said.splitlines()
+    tmux, *npm, pip = said.splitlines()
     assert "install it" in tmux
-    assert npm == (
-        "opencode: OpenCode comes by npm, which is not here; install Node.js, or set HANDRAISE_WITHOUT_AGENTS=1."
-    )
+    no_npm = "comes by npm, which is not here; install Node.js, or set HANDRAISE_WITHOUT_AGENTS=1."
+    assert npm == [f"{name}: {programs.SOURCES[name].package} {no_npm}" for name in BY_NPM]
     assert pip.startswith(f"claude: pip could not install claude-agent-sdk {programs.PINNED['claude']} (ERROR: ")
     assert pip.endswith("check the network, or set HANDRAISE_WITHOUT_AGENTS=1 to test without it.")
 
@@ -197,8 +200,9 @@ def test_two_at_once_fetch_a_program_once(tmp_path: Path) -> None:
     scripts = [fetching(tmp_path / "cache", path=path) for _ in range(3)]
     told = [script.communicate(timeout=PATIENCE)[0] for script in scripts]
     calls = (tmp_path / "bin" / "calls").read_text().splitlines()
-    assert len(calls) == 1
-    assert "--ignore-scripts" in calls[0]
+    fetched = [f"{programs.SOURCES[name].package}@{programs.PINNED[name]}" for name in BY_NPM]
+    assert sorted(each.split()[1] for each in calls) == sorted(fetched)
+    assert all("--ignore-scripts" in each for each in calls)
     place = tmp_path / "cache" / f"opencode-{programs.PINNED['opencode']}"
     assert all(str(place) in each for each in told)
     again = fetching(tmp_path / "cache", path=path)

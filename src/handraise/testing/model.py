@@ -31,6 +31,8 @@ PATHS: Mapping[str, Api] = {
     "/v1/responses": "responses",
 }
 MARKER = re.compile(r"SCENARIO:([\w-]+)")
+# Tools that Codex 0.166 wants called by a namespace and a name: those of MCP servers, and its own for subagents.
+NAMESPACED = re.compile(r"(mcp__.+?|multi_agent_v\d+)__(.+)")
 NOTHING_TO_SAY = "ok"
 HEAD_LIMIT = 1 << 20  # bytes of a request's head
 
@@ -511,7 +513,7 @@ def _responses_items(message: _Message) -> list[Json]:
             continue
         item = {"type": "function_call", "id": f"fc_{message.id}_{place}", "status": "completed"}
         item |= {"call_id": message.call_id(place), "name": part.name, "arguments": part.arguments}
-        if server := re.fullmatch(r"(mcp__.+?)__(.+)", part.name):  # as Codex 0.166 wants the tools of MCP servers
+        if server := NAMESPACED.fullmatch(part.name):
             item |= {"namespace": server[1], "name": server[2]}
         items.append(item)
     return items
