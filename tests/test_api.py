@@ -841,6 +841,7 @@ async def test_a_session_is_created_when_an_ask_first_mentions_it(desk: Served) 
         "cwd": "/w",
         "machine": "m",
         "mode": None,
+        "command": None,
         "error": None,
         "created_at": ask["asked_at"],
         "updated_at": ask["asked_at"],

@@ -213,7 +213,7 @@ async def test_the_examples_of_refusals_are_what_the_desk_really_says(desk: Serv
     said["AlreadyAnswered"] = await told(desk.http.post(path_of("build-7", "reject")), 409)
     await told(desk.http.post(path_of("build-7", "withdraw")), 409)
     assert said["PluginNotFound"].pop("names")  # those that are installed here
-    assert said["PluginNotFound"]["message"].startswith("agents: no 'clippy'; there are claude")
+    assert said["PluginNotFound"]["message"].startswith("agents: no 'clippy'; there are acp, claude")
     del said["PluginNotFound"]
     for name, refusal in said.items():
         assert _timeless(refusal) == _timeless(example(name))

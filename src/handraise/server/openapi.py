@@ -660,7 +660,7 @@ _REFUSALS = {
     "plugin_not_found": _Refusal(
         404,
         "There is no agent of that name.",
-        "agents: no 'clippy'; there are claude, opencode",
+        "agents: no 'clippy'; there are acp, claude, opencode",
         fields={"family": _TEXT, "name": _TEXT, "names": _list(_TEXT)},
         facts={"family": "agents", "name": "clippy", "names": ["claude", "opencode"]},
     ),
