@@ -662,7 +662,7 @@ _REFUSALS = {
         "There is no agent of that name.",
         "agents: no 'clippy'; there are acp, claude, opencode",
         fields={"family": _TEXT, "name": _TEXT, "names": _list(_TEXT)},
-        facts={"family": "agents", "name": "clippy", "names": ["claude", "opencode"]},
+        facts={"family": "agents", "name": "clippy", "names": ["acp", "claude", "opencode"]},
     ),
     "session_ended": _Refusal(
         409,
