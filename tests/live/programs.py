@@ -24,12 +24,10 @@ from pathlib import Path
 
 import platformdirs
 
-PINNED = {
-    "opencode": "1.18.33",
-    "claude": "0.2.182",  # of claude-agent-sdk, which brings Claude Code 2.1.325
-    "codex": "0.166.0",
-    "qwen": "0.15.10",  # the last one that runs on Node 20
-}
+from handraise.support import AMP, CLAUDE, CODEX, OPENCODE, QWEN
+
+# Of the package: that of Claude Code counts otherwise than the program in it.
+PINNED = {known.name: known.package_version or known.version or "" for known in (OPENCODE, CLAUDE, CODEX, QWEN, AMP)}
 CACHE = Path(os.environ.get("HANDRAISE_CACHE") or platformdirs.user_cache_path("handraise", appauthor=False)).absolute()
 WITHOUT = "HANDRAISE_WITHOUT_AGENTS"
 PATIENCE = 900.0  # seconds for one download
@@ -171,6 +169,13 @@ def _find_codex(home: Path) -> Path | None:
     return next((place for place in sorted(package.glob("vendor/*/bin/codex")) if place.is_file()), None)
 
 
+def _find_amp(home: Path) -> Path | None:
+    """The program itself: the wrapper is linked to it by a script of the package, and those do not run."""
+    system, machine = _machine()
+    place = home / "node_modules" / "@ampcode" / f"cli-{system}-{machine}" / "amp"
+    return place if place.is_file() else None
+
+
 def _find_opencode(home: Path) -> Path | None:
     """The program itself: the wrapper is linked to it by a script of the package, and those do not run."""
     system, machine = _machine()
@@ -233,6 +238,14 @@ SOURCES = {
         newest=lambda: PINNED["qwen"],
         install=functools.partial(_install_by_npm, "@qwen-code/qwen-code"),
         find=_find_qwen,
+    ),
+    "amp": Source(
+        package="@ampcode/cli",
+        folder="amp",
+        size="100 MB",
+        newest=functools.partial(_newest_by_npm, "@ampcode/cli"),
+        install=functools.partial(_install_by_npm, "@ampcode/cli"),
+        find=_find_amp,
     ),
     "claude": Source(
         package="claude-agent-sdk",

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from handraise.support import KNOWN, Known
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.transports.sse import Frames
 from live import programs
@@ -51,6 +54,17 @@ async def started(command: list[str], home: Home) -> AsyncIterator[asyncio.subpr
 
 
 # They run -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.environ.get("HANDRAISE_TEST_AGENTS") == "latest", reason="the newest ones are tried")
+@pytest.mark.parametrize("known", [known for known in KNOWN if known.name in programs.SOURCES], ids=attrgetter("name"))
+async def test_a_program_has_the_version_that_is_said_to_be_driven(known: Known, tmp_path: Path) -> None:
+    file = str(programs.program(known.name))
+    command = ["node", file] if file.endswith(".js") else [file]
+    home = Home(env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}, project=tmp_path, settings=tmp_path)
+    async with started([*command, "--version"], home) as process:
+        printed, _ = await process.communicate()
+    assert known.version in re.findall(r"\d+\.\d+\.\d+", printed.decode())
 
 
 async def test_claude_runs_a_turn(model: ScriptedModel, claude: Path, claude_env: Home) -> None:
@@ -150,6 +164,10 @@ for kind in linux-x64 linux-x64-baseline linux-arm64 darwin-x64 darwin-arm64; do
     mkdir -p "$2/node_modules/opencode-$kind/bin" "$2/node_modules/@openai/codex-$kind/vendor/any/bin"
     echo a program > "$2/node_modules/opencode-$kind/bin/opencode"
     echo a program > "$2/node_modules/@openai/codex-$kind/vendor/any/bin/codex"
+done
+for kind in linux-x64 linux-arm64 darwin-x64 darwin-arm64; do
+    mkdir -p "$2/node_modules/@ampcode/cli-$kind"
+    echo a program > "$2/node_modules/@ampcode/cli-$kind/amp"
 done
 mkdir -p "$2/node_modules/@qwen-code/qwen-code"
 echo a program > "$2/node_modules/@qwen-code/qwen-code/cli.js"

@@ -11,6 +11,7 @@ from handraise.cli.calling import Json, Url
 from handraise.cli.shown import print_json, table
 from handraise.errors import DeskUnreachable, HandraiseError, PluginNotFound
 from handraise.inert import inert
+from handraise.support import compared
 
 if TYPE_CHECKING:
     from handraise.config import Settings
@@ -106,6 +107,7 @@ def _shown(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """One column an agent. What is in the way of using it stands below."""
     usable = [told for told in found if told["installed"]]
     rows = [["version", *(_marked(told, "version", told["version"] or "?") for told in usable)]]
+    rows += [["driven by our tests", *(inert(told.get("driven") or "-", keep="") for told in usable)]]
     rows += [
         [words, *(_marked(told, field, "yes" if told[field] else "-") for told in usable)]
         for field, words in CAN.items()
@@ -115,6 +117,11 @@ def _shown(found: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield ""
     for told in usable:
         yield inert(f"{told['agent']} modes: {', '.join(told['modes']) or 'none'}", keep="")
+    for told in usable:
+        differs = compared(told["version"], told.get("driven"))
+        if differs is not None:
+            driven = f"{differs} than {told['driven']}, which our tests drive; if it misbehaves, try that one"
+            yield inert(f"{told['agent']}: {told['version']} is {driven}", keep="")
     for told in found:
         if told["problem"]:
             yield inert(f"{told['agent']}: {told['problem']}", keep="")
