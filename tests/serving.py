@@ -136,6 +136,12 @@ async def refused(call: Any, status: int, code: str) -> dict[str, Any]:
     return body
 
 
+async def tokens_of(desk: Served) -> dict[str, list[str]]:
+    """The scopes of the tokens that were made, by name."""
+    listed = (await told(desk.http.get("/v1/tokens"), 200))["tokens"]
+    return {token["name"]: token["scopes"] for token in listed if not token["name"].startswith("admin")}
+
+
 def a_client(url: str, token: str | None, **headers: str) -> httpx2.AsyncClient:
     bearer = {"Authorization": f"Bearer {token}"} if token else {}
     return httpx2.AsyncClient(

@@ -17,17 +17,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from handraise.agents import AgentSettings, Asker, Cut, Message, Session, Silent, Start
+from handraise.agents import AgentSettings, Asker, Cut, Message, Session, Start
 from handraise.agents.acp import Acp
 from handraise.agents.acp.quirks import PRESETS, Quirks, command_of, mode_of, names_of, quirks_of
-from handraise.agents.acp.session import MOST_OPEN, AcpSession
+from handraise.agents.acp.session import AcpSession
 from handraise.agents.acp.translate import METHODS, from_answer, is_same_call, to_ask, told_later
-from handraise.asks import Answer, Ask, Origin, bound, fit
+from handraise.asks import Answer, Ask, Mode, Origin, bound, fit
 from handraise.broker import Broker
 from handraise.errors import AgentFailed, AnswerDoesNotFit, AskDoesNotFit, SettingsError
 from handraise.events import Asked, Delivered
 from handraise.plugins import load
 from handraise.testing import AgentDriver, ScriptedPerson, Stage, check_agent
+from handraise.turns import MOST_OPEN
+from hearing import Heard
 
 WIRE = Path(__file__).with_name("wire") / "acp"
 PLAYER = (sys.executable, "-m", "handraise.testing.acp_agent")
@@ -374,24 +376,17 @@ def test_an_agent_is_known_by_the_name_it_gives_else_by_its_program() -> None:
         ("accept-edits", ["default", "auto-edit", "yolo"], "auto-edit"),
         ("bypass", ["default", "autoEdit", "yolo"], "yolo"),
         ("plan", [COPILOT_PLAN], COPILOT_PLAN),
-        ("read-only", ["read-only", "auto", "full-access"], "read-only"),
+        ("full-access", ["read-only", "auto", "full-access"], "full-access"),
+        ("read-only", ["read-only", "auto", "full-access"], None),
         ("plan", ["default"], None),
         ("workspace-write", ["auto"], None),
     ],
 )
-def test_a_mode_is_one_that_the_agent_offers(wanted: str, offered: list[str], mode: str | None) -> None:
+def test_a_mode_is_one_that_the_agent_offers(wanted: Mode, offered: list[str], mode: str | None) -> None:
     assert mode_of(wanted, offered) == mode
 
 
 # An agent of our own, written with the protocol's official package --------------------------------------------------
-
-
-class Heard(Silent):
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-
-    def said(self, message: Message) -> None:
-        self.messages.append(message)
 
 
 def an_agent(home: Path, *arguments: str, command: tuple[str, ...] = PLAYER) -> Acp:
@@ -633,6 +628,12 @@ prompt = read()
 """
 
 
+@pytest.mark.parametrize("kind", [[], {}, ["allow_once"], 3, None, True])
+def test_a_kind_that_is_no_text_is_an_unknown_one(kind: Any) -> None:
+    asked = permission({"optionId": "a", "name": "A", "kind": kind}, kind=kind, title="x")
+    assert [question.options[0].value for question in asked.questions] == ["a"]
+
+
 def a_hostile(folder: Path, script: str, *, version: int = 1) -> Acp:
     program = folder / "hostile.py"
     program.write_text(HOSTILE.format(version=version) + script)
@@ -661,7 +662,17 @@ end(json.dumps(read()))
 async def test_an_id_that_comes_again_is_never_granted_by_the_answer_before(
     tmp_path: Path, start: Start, broker: Broker
 ) -> None:
-    script = 'permission(1)\npermission(1)\nread()\npermission(1)\nread()\nend("done")\n'
+    script = """
+pieces, write_now = [], raw
+raw = pieces.append  # both in one piece, so that the second is there before the first can be answered
+permission(1); permission(1)
+raw = write_now
+raw("".join(pieces))
+read()
+permission(1)
+read()
+end("done")
+"""
     async with opened(a_hostile(tmp_path, script), broker, start) as session:
         turn = asyncio.create_task(session.prompt("go"))
         first = await first_ask(broker)

@@ -26,6 +26,7 @@ from handraise.events import Delivered
 from handraise.plugins import load
 from handraise.testing import ScriptedPerson
 from handraise.transports.process import Process
+from handraise.turns import MOST_OPEN
 
 WIRE = Path(__file__).with_name("wire") / "claude"
 REPLAYING = Path(__file__).with_name("replaying.py")
@@ -639,6 +640,35 @@ async def test_an_answer_that_claude_never_took_is_reported(
         first, second = await settled(broker, 2)
     assert first.delivery_error == "it failed schema validation"
     assert second.delivery_error == "the turn ended before claude took it"
+
+
+async def test_a_flood_is_refused_with_a_reason_and_the_rest_is_withdrawn_at_the_end(
+    broker: Broker, person: ScriptedPerson, tmp_path: Path, recording: Callable[..., Path]
+) -> None:
+    flood = [asks_which(f"r{number}") for number in range(MOST_OPEN + 1)]
+    form = requests("form", "elicitation", message="?", requested_schema={"type": "object"})
+    file = recording(*flood, {"wait": True}, form, {"wait": True}, RESULT)
+    async with replayed(file, broker, tmp_path / "sent") as session:
+        await session.prompt("go")
+        await person.until(lambda: len(person.open) == MOST_OPEN)
+    sent = sent_replies(tmp_path / "sent")
+    assert sent.keys() == {f"r{MOST_OPEN}", "form"}
+    assert sent[f"r{MOST_OPEN}"]["behavior"] == "deny"
+    assert f"{MOST_OPEN} requests of this session wait" in sent[f"r{MOST_OPEN}"]["message"]
+    assert sent["form"] == {"action": "cancel"}
+    assert {ask.state async for ask in broker.asks()} == {"withdrawn"}
+
+
+async def test_a_request_that_comes_twice_is_one(
+    broker: Broker, person: ScriptedPerson, tmp_path: Path, recording: Callable[..., Path]
+) -> None:
+    file = recording(asks_which("r1"), asks_which("r1"), {"wait": True}, RESULT)
+    async with replayed(file, broker, tmp_path / "sent") as session:
+        turn = asyncio.create_task(session.prompt("go"))
+        await person.sees("Which")
+        person.on("Which", [["A"]])
+        await turn
+    assert len([ask async for ask in broker.asks()]) == 1
 
 
 async def test_a_call_held_too_long_in_a_hook_goes_on_waiting_where_there_is_no_limit(

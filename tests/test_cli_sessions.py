@@ -16,10 +16,11 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
+from commands import Done
 from handraise.agents import Asker, Message, Reply, Start
 from handraise.agents.scripted import Scripted, ScriptedSession
 from handraise.app import open_store
@@ -36,12 +37,6 @@ DATABASE = Question("Which database?", (Option("SQLite"), Option("Postgres", rec
 NOWHERE = AgentTable(command=("/no/such/opencode",))
 HOSTILE = "\x1b[31mred\u202e"
 LOOK = 0.05  # seconds between two looks at a screen
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 class Talkative(Scripted):
@@ -427,6 +422,8 @@ async def test_attach_says_what_it_cannot_do(desk: Served, place: Place) -> None
         (("clippy", "http://127.0.0.1:9"), 1, "no 'clippy'"),
         (("opencode", "nonsense"), 2, "as in http://127.0.0.1:4096"),
         (("opencode", "http://[::1"), 2, "as in http://127.0.0.1:4096"),
+        (("opencode",), 2, "say where opencode listens"),
+        (("codex", "http://127.0.0.1:4096"), 2, "as in unix:///home/you/codex.sock"),
         (("opencode", "http://127.0.0.1:9", "--url", "http://127.0.0.1:9"), 5, "no desk answers"),
     ):
         done = await place.run("attach", *words)

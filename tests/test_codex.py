@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handraise.agents import AgentSettings, Start
-from handraise.agents.codex import MODES, Codex
+from handraise.agents.codex import Codex
 from handraise.agents.codex.session import CodexSession
 from handraise.agents.codex.translate import (
     COMMAND,
@@ -34,12 +34,14 @@ from handraise.agents.codex.translate import (
     to_steer,
     told_later,
 )
-from handraise.asks import Answer, Ask, Origin, bound, fit
+from handraise.asks import Answer, Ask, Mode, Origin, bound, fit
 from handraise.broker import Broker
 from handraise.errors import AgentFailed, AskDoesNotFit, HandraiseError, SettingsError
 from handraise.events import Delivered
+from handraise.modes import modes_of
 from handraise.plugins import load
 from handraise.testing import ScriptedPerson
+from handraise.turns import MOST_OPEN
 
 WIRE = Path(__file__).with_name("wire") / "codex"
 PATIENCE = 10.0  # seconds for a conversation with a program in Python
@@ -387,6 +389,8 @@ opened = {"thread": {"id": thread}, "approvalsReviewer": "user", "model": "m"}
 while True:
     message = read()
     match message.get("method"):
+        case "config/read":
+            write({"id": message["id"], "result": {"config": {"mcp_servers": {"a.b": {"command": "c"}}}}})
         case "thread/start":
             write({"id": message["id"], "result": opened})
         case "turn/start":
@@ -438,13 +442,13 @@ class Playing:
 
 
 @asynccontextmanager
-async def playing(folder: Path, broker: Broker, *lines: Any) -> AsyncIterator[Playing]:
+async def playing(folder: Path, broker: Broker, *lines: Any, mode: Mode | None = None) -> AsyncIterator[Playing]:
     program, script, play = folder / "program.py", folder / "script.jsonl", Playing(folder)
     program.write_text(PROGRAM)
     script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     command = (sys.executable, str(program), str(script), str(play.sent_file), "t")
     play.session = await Codex(AgentSettings(home=folder, command=command)).open(
-        broker, Start(session="s1", cwd=str(folder))
+        broker, Start(session="s1", cwd=str(folder), mode=mode)
     )
     try:
         async with asyncio.timeout(PATIENCE):
@@ -565,6 +569,26 @@ async def test_two_forms_that_are_the_same_are_two_asks(tmp_path: Path, broker: 
         assert play.replies() == {0: {"action": "accept", "content": {}}, 1: {"action": "decline"}}
 
 
+async def test_a_flood_is_refused_with_a_reason_and_the_rest_is_withdrawn_at_the_end(
+    tmp_path: Path, broker: Broker
+) -> None:
+    flood = [request(number, COMMAND, **{**REQUEST, "itemId": f"call_{number}"}) for number in range(MOST_OPEN)]
+    asking = {"questions": [{"question": "Which?", "options": []}]}
+    more = [
+        request(MOST_OPEN, TOOL, callId="one", tool="question", arguments=asking),
+        {"wait": ""},
+        request(MOST_OPEN + 1, COMMAND, **REQUEST),
+        {"wait": ""},
+    ]
+    async with playing(tmp_path, broker, *flood, *more, DONE) as play:
+        await play.session.prompt("hello")
+        replies = play.replies()
+    assert replies.keys() == {MOST_OPEN, MOST_OPEN + 1}
+    assert f"{MOST_OPEN} requests of this session wait" in replies[MOST_OPEN]["contentItems"][0]["text"]
+    assert replies[MOST_OPEN + 1] == {"decision": "decline"}
+    assert [ask.state async for ask in broker.asks()] == ["withdrawn"] * MOST_OPEN
+
+
 async def test_the_interrupt_of_a_recording_withdraws_what_was_open(
     tmp_path: Path, broker: Broker, person: ScriptedPerson
 ) -> None:
@@ -597,10 +621,22 @@ async def test_a_program_that_ends_says_its_last_words(tmp_path: Path, broker: B
 def test_it_is_found_by_its_name_and_knows_its_modes(tmp_path: Path) -> None:
     agent = load("agents", "codex")(AgentSettings(home=tmp_path))
     assert isinstance(agent, Codex)
-    for mode in MODES:
+    for mode in modes_of("codex"):
         agent.check(Start(session="s1", mode=mode))  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="choose one of: default"):
         agent.check(Start(session="s1", mode="yolo"))  # type: ignore[arg-type]
+
+
+async def test_a_codex_that_does_not_say_that_it_keeps_to_a_promise_is_not_started(
+    tmp_path: Path, broker: Broker
+) -> None:
+    with pytest.raises(AgentFailed, match="it does not keep to the mode 'read-only'"):
+        async with playing(tmp_path, broker, mode="read-only"):
+            pass
+    [opened] = [each["params"] for each in Playing(tmp_path).sent() if each["method"] == "thread/start"]
+    assert opened["config"]["mcp_servers"] == {"a.b": {"enabled": False}}
+    async with playing(tmp_path, broker, mode="accept-edits") as play:
+        assert play.sent()[-1]["params"]["sandbox"] == "workspace-write"
 
 
 async def test_a_program_that_is_not_there_is_said_in_a_sentence(tmp_path: Path, broker: Broker) -> None:

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from commands import HANDRAISE, running
 from handraise import sync
 from handraise.client import Client
 from handraise.config import Settings
@@ -38,21 +39,9 @@ class Demo:
 
     @asynccontextmanager
     async def running(self, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "handraise", "demo", *options),
-            cwd=self.home,
-            env=self.env(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        self._process = process
-        try:
+        async with running(*HANDRAISE, "demo", *options, cwd=self.home, env=self.env()) as process:
+            self._process = process
             yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.communicate()
 
     async def says(self, text: str) -> str:
         """The next line that has this text."""

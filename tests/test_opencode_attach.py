@@ -284,7 +284,7 @@ async def test_a_broken_event_asks_nothing(
 
 async def test_a_body_beyond_the_limit_is_refused(desk: Served, plugin: httpx2.AsyncClient) -> None:
     large = {**QUESTION, "properties": {**QUESTION["properties"], "more": "x" * 5_000_000}}
-    told = await refused(plugin.post("/attach/opencode/ask", json=large), 422, "ask_does_not_fit")
+    told = await refused(plugin.post("/attach/opencode/ask", json=large), 413, "too_large")
     assert "MiB" in told["message"]
 
 

@@ -15,6 +15,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -37,6 +38,7 @@ from handraise.clock import Clock
 from handraise.errors import HandraiseError, SettingsError, StoreError
 from handraise.plugins import load, names
 from handraise.sessions import NewSession, Order, SessionRecord, Sessions
+from handraise.support import driven_version
 
 __all__ = ["Agents", "Desk", "Worker", "own_name", "sole_worker"]
 
@@ -75,6 +77,10 @@ class Agents:
             self._made[name] = load("agents", name)(self._settings(name))
         return self._made[name]
 
+    def settings(self, name: str) -> AgentSettings:
+        """How the settings have it, whether or not there is an adapter of that name."""
+        return self._settings(name)
+
     def put(self, agent: Agent) -> None:
         """Use this one for its name."""
         self._made[agent.name] = agent
@@ -104,7 +110,8 @@ class Agents:
             problem = f"the adapter of {name} cannot be loaded; the log of the desk says why"
             return Capabilities(agent=name, installed=False, problem=problem)
         try:
-            return await agent.look(probe=probe)
+            found = await agent.look(probe=probe)
+            return replace(found, driven=driven_version(name, program=found.program))
         except HandraiseError as failed:
             return Capabilities(agent=name, installed=False, problem=str(failed))
 

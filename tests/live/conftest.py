@@ -37,6 +37,18 @@ def codex() -> Path:
     return program("codex")
 
 
+@pytest.fixture(scope="session")
+def qwen() -> Path:
+    """The program."""
+    return program("qwen")
+
+
+@pytest.fixture(scope="session")
+def amp() -> Path:
+    """The program."""
+    return program("amp")
+
+
 @pytest.fixture
 def opencode_env(tmp_path: Path, model: ScriptedModel) -> Home:
     """A home for OpenCode that knows the model. `opencode_home` makes others, with other settings."""

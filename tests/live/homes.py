@@ -120,6 +120,16 @@ def codex_home(folder: Path, *, model: str, more: str = "", **settings: str) -> 
     return Home(env={**_bare(home), "CODEX_HOME": str(config)}, project=project, settings=file)
 
 
+def amp_home(folder: Path, *, server: str, **settings: Any) -> Home:
+    """A home for Amp under `folder`, which is made. `server` stands for Amp's own; `settings` are the person's."""
+    home, project = _folders(folder)
+    file = home / ".config" / "amp" / "settings.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"amp.updates.mode": "disabled", **settings}, indent=2))
+    # Without a key most commands open a browser and wait for minutes; with one that is no key they ask the server.
+    return Home(env={**_bare(home), "AMP_URL": server, "AMP_API_KEY": "none"}, project=project, settings=file)
+
+
 def _folders(folder: Path) -> tuple[Path, Path]:
     home, project = folder.resolve() / "home", folder.resolve() / "project"
     home.mkdir(parents=True)

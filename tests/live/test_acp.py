@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from handraise.agents import AgentSettings, Asker, Cut, Session, Start
+from handraise.agents import AgentSettings, Cut, Start
 from handraise.agents.acp import Acp
-from handraise.agents.acp.session import AcpSession
 from handraise.asks import Answer, Ask
 from handraise.broker import Broker
 from handraise.events import Asked
-from handraise.testing import AgentDriver, ScriptedModel, ScriptedPerson, Stage, call, check_agent, repeat
-from handraise.testing.model import Call
+from handraise.testing import AgentDriver, ScriptedModel, ScriptedPerson, call, check_agent, repeat
+from handraise.testing.model import Call, Request
+from live import conversations
+from live.conversations import NO_TERMINAL, PATIENCE, driver_of, opened
 from live.homes import Home, qwen_home
-from live.programs import program
-
-PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
-
-
-@pytest.fixture(scope="session")
-def qwen() -> Path:
-    """The program."""
-    return program("qwen")
 
 
 def an_agent(qwen: Path, home: Home) -> Acp:
@@ -39,9 +26,7 @@ def an_agent(qwen: Path, home: Home) -> Acp:
     return Acp(AgentSettings(home=home.settings.parent, command=command, env=home.env))
 
 
-def question(text: str = "Which database?", *labels: str, header: str = "Database", **rest: Any) -> dict[str, Any]:
-    options = [{"label": label, "description": f"about {label}"} for label in labels or ("SQLite", "Postgres")]
-    return {"question": text, "header": header, "options": options, "multiSelect": False, **rest}
+question = partial(conversations.question, multiSelect=False)
 
 
 def asking(*questions: dict[str, Any]) -> Call:
@@ -50,16 +35,6 @@ def asking(*questions: dict[str, Any]) -> Call:
 
 def touch(name: str) -> Call:
     return call("run_shell_command", command=f"touch {name}", description="make a file", is_background=False)
-
-
-@asynccontextmanager
-async def opened(agent: Acp, asker: Asker, start: Start) -> AsyncIterator[AcpSession]:
-    session = await agent.open(asker, start)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            yield session
-    finally:
-        await session.close()
 
 
 async def raised(broker: Broker) -> Ask:
@@ -81,27 +56,14 @@ async def test_it_keeps_what_every_adapter_must(model: ScriptedModel, qwen: Path
         home = qwen_home(tmp_path / f"qwen-{next(numbers)}", model=model.url)
         agent = an_agent(qwen, home)
 
-        async def opening(asker: Asker, start: Start) -> Session:
-            return await agent.open(asker, replace(start, cwd=str(home.project)))
-
-        async def kill(stage: Stage) -> None:
-            assert isinstance(stage.session, AcpSession)
-            os.kill(stage.session.pid, signal.SIGKILL)
-
-        return AgentDriver(
-            open=opening,
-            one="SCENARIO:one",
-            two="SCENARIO:two",
-            malformed="SCENARIO:malformed",
-            kill=kill,
-            cannot={
-                "announced twice": "a request is made once in a connection, and dies with it",
-                "a subagents ask": "its subagents ask nothing over ACP that could be told apart",
-                "answered in the agents own terminal": "an agent that we started has no terminal",
-                "desk restarted while pending": "told in words; a test of its own follows",
-                "a refusal with a reason does not end the turn": "the protocol has no room for a reason",
-            },
-        )
+        cannot = {
+            "announced twice": "a request is made once in a connection, and dies with it",
+            "a subagents ask": "its subagents ask nothing over ACP that could be told apart",
+            "desk restarted while pending": "told in words; a test of its own follows",
+            "a refusal with a reason does not end the turn": "the protocol has no room for a reason",
+            **NO_TERMINAL,
+        }
+        return driver_of(agent, home, cannot=cannot, again=False)
 
     report = await check_agent(driver, patience=PATIENCE)
     assert len(report.passed) == 5
@@ -149,7 +111,12 @@ async def test_a_mode_of_its_own_is_set(model: ScriptedModel, qwen: Path, tmp_pa
 async def test_a_session_that_was_left_is_loaded_and_told_the_answer(
     model: ScriptedModel, qwen: Path, tmp_path: Path, broker: Broker
 ) -> None:
-    model.scenarios |= {"hello": ["hello"], "one": [asking(), repeat]}
+
+    def unless_told(request: Request) -> Call | str:
+        """Whether it knows its prompt again depends on what it had written down when it ended."""
+        return "Thank you." if "was interrupted before" in str(request.body["messages"][-1]) else asking()
+
+    model.scenarios |= {"hello": ["hello", "Thank you."], "one": [unless_told, "Thank you."]}
     home = qwen_home(tmp_path / "qwen", model=model.url)
     agent, start = an_agent(qwen, home), Start(session="s1", cwd=str(home.project))
     async with opened(agent, broker, start) as session:

@@ -8,42 +8,45 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from handraise.agents import AgentSettings, Asker, Cut, Message, Session, Silent, Start
+from handraise.agents import AgentSettings, Cut, Message, Start
 from handraise.agents.claude import Claude
-from handraise.agents.claude.session import ClaudeSession
-from handraise.asks import Answer, Ask, AutoRule, Handling
+from handraise.asks import Answer, AutoRule, Handling
 from handraise.broker import Broker
 from handraise.errors import AgentFailed, SettingsError
-from handraise.events import Delivered
-from handraise.stores.sqlite import SqliteStore
 from handraise.testing import (
     AgentDriver,
     FakeClock,
     ScriptedModel,
     ScriptedPerson,
-    Stage,
     call,
     check_agent,
     repeat,
 )
 from handraise.testing.model import Call, Request
+from hearing import Heard
+from live import conversations
+from live.conversations import (
+    NO_TERMINAL,
+    PATIENCE,
+    answered_and_taken_up,
+    asks,
+    driver_of,
+    killed_while_asking,
+    let_go,
+    opened,
+    taken,
+)
 from live.homes import Home, claude_home, transcripts, written_down
 
-PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
-
-
-def question(text: str = "Which database?", *labels: str, header: str = "Database", **rest: Any) -> dict[str, Any]:
-    options = [{"label": label, "description": f"about {label}"} for label in labels or ("SQLite", "Postgres")]
-    return {"question": text, "header": header, "options": options, "multiSelect": False, **rest}
+question = partial(conversations.question, multiSelect=False)
 
 
 def asking(*questions: dict[str, Any]) -> Call:
@@ -61,20 +64,6 @@ def write_plan(request: Request) -> Call:
     return call("Write", file_path=path[0], content="# Tidy up\n1. Make a file\n")
 
 
-class Heard(Silent):
-    """A listener that keeps what was said."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.signs = 0
-
-    def said(self, message: Message) -> None:
-        self.messages.append(message)
-
-    def active(self) -> None:
-        self.signs += 1
-
-
 @pytest.fixture
 def agent(claude: Path, claude_env: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Claude:
     return an_agent(claude, claude_env, tmp_path, monkeypatch)
@@ -89,37 +78,6 @@ def an_agent(claude: Path, home: Home, folder: Path, monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def start(claude_env: Home) -> Start:
     return Start(session="s1", cwd=str(claude_env.project))
-
-
-@asynccontextmanager
-async def opened(agent: Claude, asker: Asker, start: Start) -> AsyncIterator[ClaudeSession]:
-    session = await agent.open(asker, start)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            yield session
-    finally:
-        await session.close()
-
-
-async def taken(broker: Broker, id: str) -> Ask:
-    """The ask once the agent took its answer, or could not."""
-    async with asyncio.timeout(PATIENCE):
-        async for event in broker.events(after=0):
-            if isinstance(event, Delivered) and event.ask.id == id:
-                return event.ask
-    raise AssertionError("the desk closed")
-
-
-async def asks(broker: Broker) -> list[Ask]:
-    return [ask async for ask in broker.asks()]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in ("Z", "X")
 
 
 # The contract -------------------------------------------------------------------------------------------------------
@@ -141,36 +99,11 @@ async def test_it_is_an_agent(
         home = claude_home(tmp_path / f"claude-{next(numbers)}", model=model.url)
         agent = an_agent(claude, home, tmp_path, monkeypatch)
 
-        async def opening(asker: Asker, start: Start) -> Session:
-            return await agent.open(asker, replace(start, cwd=str(home.project)))
-
-        async def kill(stage: Stage) -> None:
-            assert isinstance(stage.session, ClaudeSession)
-            os.kill(stage.session.pid, signal.SIGKILL)
-
-        async def found_again(stage: Stage) -> None:
-            assert stage.session is not None
-            await stage.session.leave()
-            cut = Cut(handle=stage.session.handle, prompt="SCENARIO:one", asks=tuple(await stage.asks()))
-            stage.session = await opening(stage.broker, replace(stage.start, cut=cut))
-            stage.tasks.create_task(stage.session.go_on())
-
-        async def subagent(stage: Stage) -> None:
-            await stage.prompt("SCENARIO:parent")
-
-        return AgentDriver(
-            open=opening,
-            one="SCENARIO:one",
-            two="SCENARIO:two",
-            malformed="SCENARIO:malformed",
-            subagent=subagent,
-            found_again=found_again,
-            kill=kill,
-            cannot={
-                "announced twice": "a live session announces a request once; a resumed one is the case of the restart",
-                "answered in the agents own terminal": "a session that we started has no terminal",
-            },
-        )
+        cannot = {
+            "announced twice": "a live session announces a request once; a resumed one is the case of the restart",
+            **NO_TERMINAL,
+        }
+        return driver_of(agent, home, cannot=cannot)
 
     report = await check_agent(driver, patience=PATIENCE)
     assert len(report.passed) == 8
@@ -539,14 +472,6 @@ async def test_a_turn_that_the_model_refuses_fails_with_its_words(
 BY_CLAUDE = "never said"  # in this place it puts words of its own into the model's mouth when it resumes a turn
 
 
-async def let_go(session: ClaudeSession, turn: asyncio.Task[Any]) -> None:
-    pid = session.pid
-    await session.leave()
-    assert not is_alive(pid)
-    with pytest.raises(asyncio.CancelledError):
-        await turn
-
-
 async def test_a_question_that_was_left_comes_again_under_the_same_id(
     model: ScriptedModel, agent: Claude, start: Start, broker: Broker, person: ScriptedPerson
 ) -> None:
@@ -689,90 +614,25 @@ async def test_a_turn_that_was_cut_off_without_an_ask_says_how_to_go_on(
             assert (await session.prompt("SCENARIO:text")).text == "just text"
 
 
-WORKER = """
-import asyncio, json, sys
-from pathlib import Path
-from handraise.agents import AgentSettings, Start
-from handraise.agents.claude import Claude
-from handraise.broker import Broker
-from handraise.stores.sqlite import SqliteStore
-
-async def main():
-    database, program, env, cwd, prompt = sys.argv[1:]
-    store = await SqliteStore.open_file(Path(database))
-    async with Broker(store) as broker:
-        agent = Claude(AgentSettings(home=Path(cwd), command=(program,), env=json.loads(env)))
-        session = await agent.open(broker, Start(session="s1", cwd=cwd))
-        turn = asyncio.create_task(session.prompt(prompt))
-        async for event in broker.events(after=0):
-            print(json.dumps({"pid": session.pid, "handle": dict(session.handle), "ask": event.ask.id}), flush=True)
-            await turn
-
-asyncio.run(main())
-"""
-
-
 async def test_a_worker_killed_while_a_question_waits_leaves_no_agent_behind_and_the_next_one_tells_the_answer(
     model: ScriptedModel, claude: Path, agent: Claude, start: Start, claude_env: Home, tmp_path: Path
 ) -> None:
     model.scenarios["one"] = [asking(), BY_CLAUDE, "The rest is a matter of taste."]
     database = tmp_path / "desk.db"
-    worker = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-c", WORKER, str(database), str(claude), json.dumps(claude_env.env), str(claude_env.project)),
-        "SCENARIO:one",
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        assert worker.stdout is not None
-        async with asyncio.timeout(PATIENCE):
-            said = json.loads(await worker.stdout.readline())
-            await written_down(claude_env, said["ask"])
-    finally:
-        worker.kill()
-        await worker.communicate()
-    async with asyncio.timeout(PATIENCE):
-        while is_alive(said["pid"]):  # it is nobody's child here, so nothing tells us
-            await asyncio.sleep(0.02)
+    prompt, heard = "SCENARIO:one", Heard()
+    said = await killed_while_asking("claude", database=database, program=claude, home=claude_env, prompt=prompt)
     assert len(model.requests) == 1, "it went on unattended"
 
-    store = await SqliteStore.open_file(database)
-    async with Broker(store) as broker:
-        await broker.answer(said["ask"], Answer(answers=(("Postgres",),), notes=("as always",), by="ana"))
-        cut = Cut(handle=said["handle"], prompt="SCENARIO:one", asks=(await broker.get(said["ask"]),))
-        heard = Heard()
-        async with opened(agent, broker, replace(start, cut=cut, listener=heard)) as session:
-            reply = await session.go_on()
-        assert reply is not None and reply.text == "The rest is a matter of taste."
-        assert (await taken(broker, said["ask"])).delivery_error is None
-        assert len(await asks(broker)) == 1
-    await store.close()
+    answer = Answer(answers=(("Postgres",),), notes=("as always",), by="ana")
+    listening = replace(start, listener=heard)
+    reply = await answered_and_taken_up(agent, listening, answer, database=database, said=said, prompt=prompt)
+    assert reply is not None and reply.text == "The rest is a matter of taste."
     told = 'You asked: "Which database?"; the answer is: "Postgres" (note: as always).'
     assert told in json.loads(json.dumps(str(model.requests[1].body["messages"])))
     assert heard.messages[0].role == "notice" and told in heard.messages[0].text
 
 
 # Modes and looks ----------------------------------------------------------------------------------------------------
-
-
-async def test_modes(
-    model: ScriptedModel, agent: Claude, start: Start, claude_env: Home, broker: Broker, person: ScriptedPerson
-) -> None:
-    def writing(name: str) -> list[Any]:
-        path = str(claude_env.project / name)
-        return [call("Write", file_path=path, content="x"), asking(), repeat]
-
-    person.on("Database", [["SQLite"]])
-    expected: dict[Any, bool] = {"accept-edits": True, "bypass": True, "full-access": True, "read-only": False}
-    for mode, is_written in expected.items():
-        model.scenarios[mode] = writing(mode)
-        async with opened(agent, broker, replace(start, mode=mode)) as session:
-            told = (await session.prompt(f"SCENARIO:{mode}")).text
-        assert (claude_env.project / mode).exists() is is_written, mode
-        assert '"Which database?"="SQLite"' in told
-    assert all(ask.permission is None for ask in await asks(broker))
-    read_only = model.requests[-1].tools
-    assert set(read_only) - {"DeferredToolPlaceholder"} <= {"Read", "Glob", "Grep", "AskUserQuestion"}
 
 
 async def test_what_cannot_be_expressed_is_refused_before_anything_starts(agent: Claude, start: Start) -> None:

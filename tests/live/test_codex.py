@@ -9,8 +9,6 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -18,26 +16,30 @@ from typing import Any
 
 import pytest
 
-from handraise.agents import AgentSettings, Asker, Cut, Message, Session, Silent, Start
+from handraise.agents import AgentSettings, Cut, Message, Start
 from handraise.agents.codex import Codex
-from handraise.agents.codex.session import CodexSession
 from handraise.asks import Answer, Ask, Handling
 from handraise.broker import Broker
 from handraise.errors import AgentFailed
-from handraise.events import Delivered
-from handraise.stores.sqlite import SqliteStore
-from handraise.testing import AgentDriver, ScriptedModel, ScriptedPerson, Stage, call, check_agent, repeat
+from handraise.testing import AgentDriver, ScriptedModel, ScriptedPerson, call, check_agent, repeat
 from handraise.testing.model import Call, Request
+from hearing import Heard
+from live.conversations import (
+    NO_TERMINAL,
+    PATIENCE,
+    answered_and_taken_up,
+    asks,
+    driver_of,
+    killed_while_asking,
+    let_go,
+    opened,
+    question,
+    taken,
+)
 from live.homes import Home, codex_home, written_down
 from live.programs import CACHE
 
-PATIENCE = 60.0  # seconds; a busy machine
 FORMS = Path(__file__).with_name("form_server.py")
-
-
-def question(text: str = "Which database?", *labels: str, header: str = "Database", **rest: Any) -> dict[str, Any]:
-    options = [{"label": label, "description": f"about {label}"} for label in labels or ("SQLite", "Postgres")]
-    return {"question": text, "header": header, "options": options, **rest}
 
 
 def asking(*questions: dict[str, Any]) -> Call:
@@ -59,16 +61,6 @@ def wait_for_it(request: Request) -> Call:
     return call("multi_agent_v1__wait_agent", targets=[json.loads(request.tool_results[-1])["agent_id"]])
 
 
-class Heard(Silent):
-    """A listener that keeps what was said."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-
-    def said(self, message: Message) -> None:
-        self.messages.append(message)
-
-
 @pytest.fixture
 def agent(codex: Path, codex_env: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Codex:
     return an_agent(codex, codex_env, tmp_path, monkeypatch)
@@ -83,37 +75,6 @@ def an_agent(codex: Path, home: Home, folder: Path, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def start(codex_env: Home) -> Start:
     return Start(session="s1", cwd=str(codex_env.project))
-
-
-@asynccontextmanager
-async def opened(agent: Codex, asker: Asker, start: Start) -> AsyncIterator[CodexSession]:
-    session = await agent.open(asker, start)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            yield session
-    finally:
-        await session.close()
-
-
-async def taken(broker: Broker, id: str) -> Ask:
-    """The ask once the agent took its answer, or could not."""
-    async with asyncio.timeout(PATIENCE):
-        async for event in broker.events(after=0):
-            if isinstance(event, Delivered) and event.ask.id == id:
-                return event.ask
-    raise AssertionError("the desk closed")
-
-
-async def asks(broker: Broker) -> list[Ask]:
-    return [ask async for ask in broker.asks()]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in ("Z", "X")
 
 
 def said_by_user(model: ScriptedModel, number: int) -> str:
@@ -141,37 +102,14 @@ async def test_it_is_an_agent(
         home = codex_home(tmp_path / f"codex-{next(numbers)}", model=model.url)
         agent = an_agent(codex, home, tmp_path, monkeypatch)
 
-        async def opening(asker: Asker, start: Start) -> Session:
-            return await agent.open(asker, replace(start, cwd=str(home.project)))
+        async def written(ask: Ask) -> None:
+            await written_down(home, ask.id)
 
-        async def kill(stage: Stage) -> None:
-            assert isinstance(stage.session, CodexSession)
-            os.kill(stage.session.pid, signal.SIGKILL)
-
-        async def found_again(stage: Stage) -> None:
-            assert stage.session is not None
-            await written_down(home, (await stage.asks())[0].id)
-            await stage.session.leave()
-            cut = Cut(handle=stage.session.handle, prompt="SCENARIO:one", asks=tuple(await stage.asks()))
-            stage.session = await opening(stage.broker, replace(stage.start, cut=cut))
-            stage.tasks.create_task(stage.session.go_on())
-
-        async def subagent(stage: Stage) -> None:
-            await stage.prompt("SCENARIO:parent")
-
-        return AgentDriver(
-            open=opening,
-            one="SCENARIO:one",
-            two="SCENARIO:two",
-            malformed="SCENARIO:malformed",
-            subagent=subagent,
-            found_again=found_again,
-            kill=kill,
-            cannot={
-                "announced twice": "a process of our own announces a request once; after it died nothing is replayed",
-                "answered in the agents own terminal": "a session that we started has no terminal",
-            },
-        )
+        cannot = {
+            "announced twice": "a process of our own announces a request once; after it died nothing is replayed",
+            **NO_TERMINAL,
+        }
+        return driver_of(agent, home, cannot=cannot, before_leaving=written)
 
     report = await check_agent(driver, patience=PATIENCE)
     assert len(report.passed) == 8
@@ -553,14 +491,6 @@ async def test_a_permission_that_was_left_is_granted_to_the_same_call_once_and_t
     assert "make exactly that call again" in said_by_user(model, 1)
 
 
-async def let_go(session: CodexSession, turn: asyncio.Task[Any]) -> None:
-    pid = session.pid
-    await session.leave()
-    assert not is_alive(pid)
-    with pytest.raises(asyncio.CancelledError):
-        await turn
-
-
 async def test_a_grant_for_a_call_that_never_comes_again_is_reported(
     model: ScriptedModel, agent: Codex, start: Start, codex_env: Home, broker: Broker, person: ScriptedPerson
 ) -> None:
@@ -602,64 +532,19 @@ async def test_a_turn_that_was_cut_off_without_an_ask_says_how_to_go_on(
         await agent.open(broker, replace(start, cut=Cut(handle={**unknown, "turns": 2})))
 
 
-WORKER = """
-import asyncio, json, sys
-from pathlib import Path
-from handraise.agents import AgentSettings, Start
-from handraise.agents.codex import Codex
-from handraise.broker import Broker
-from handraise.stores.sqlite import SqliteStore
-
-async def main():
-    database, program, env, cwd, prompt = sys.argv[1:]
-    store = await SqliteStore.open_file(Path(database))
-    async with Broker(store) as broker:
-        agent = Codex(AgentSettings(home=Path(cwd), command=(program,), env=json.loads(env)))
-        session = await agent.open(broker, Start(session="s1", cwd=cwd))
-        turn = asyncio.create_task(session.prompt(prompt))
-        async for event in broker.events(after=0):
-            print(json.dumps({"pid": session.pid, "handle": dict(session.handle), "ask": event.ask.id}), flush=True)
-            await turn
-
-asyncio.run(main())
-"""
-
-
 async def test_a_worker_killed_while_a_question_waits_leaves_no_agent_behind_and_the_next_one_tells_the_answer(
     model: ScriptedModel, codex: Path, agent: Codex, start: Start, codex_env: Home, tmp_path: Path
 ) -> None:
     model.scenarios["one"] = [asking(), "The rest is a matter of taste."]
     database = tmp_path / "desk.db"
-    worker = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-c", WORKER, str(database), str(codex), json.dumps(codex_env.env), str(codex_env.project)),
-        "SCENARIO:one",
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        assert worker.stdout is not None
-        async with asyncio.timeout(PATIENCE):
-            said = json.loads(await worker.stdout.readline())
-            await written_down(codex_env, said["ask"])
-    finally:
-        worker.kill()
-        await worker.communicate()
-    async with asyncio.timeout(PATIENCE):
-        while is_alive(said["pid"]):  # it is nobody's child here, so nothing tells us
-            await asyncio.sleep(0.02)
+    prompt, heard = "SCENARIO:one", Heard()
+    said = await killed_while_asking("codex", database=database, program=codex, home=codex_env, prompt=prompt)
     assert len(model.requests) == 1, "it went on unattended"
 
-    store = await SqliteStore.open_file(database)
-    async with Broker(store) as broker:
-        await broker.answer(said["ask"], Answer(answers=(("Postgres",),), notes=("as always",), by="ana"))
-        cut = Cut(handle=said["handle"], prompt="SCENARIO:one", asks=(await broker.get(said["ask"]),))
-        heard = Heard()
-        async with opened(agent, broker, replace(start, cut=cut, listener=heard)) as session:
-            reply = await session.go_on()
-        assert reply is not None and reply.text == "The rest is a matter of taste."
-        assert (await taken(broker, said["ask"])).delivery_error is None
-        assert len(await asks(broker)) == 1
-    await store.close()
+    answer = Answer(answers=(("Postgres",),), notes=("as always",), by="ana")
+    listening = replace(start, listener=heard)
+    reply = await answered_and_taken_up(agent, listening, answer, database=database, said=said, prompt=prompt)
+    assert reply is not None and reply.text == "The rest is a matter of taste."
     told = 'You asked: "Which database?". The answer to "Which database?" is: "Postgres" (note: as always).'
     assert json.dumps(told)[1:-1] in said_by_user(model, 1)
     assert heard.messages[0].role == "notice" and told in heard.messages[0].text

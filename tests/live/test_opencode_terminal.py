@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from handraise.agents.opencode.attach import GONE, STOPPED
+from handraise.support import OPENCODE
 from handraise.testing import ScriptedModel, call, repeat
 from live.homes import Home, opencode_home
 from live.terminals import PATIENCE, Terminal, handraise, is_open, the_ask
@@ -51,7 +52,7 @@ def home(tmp_path: Path, model: ScriptedModel) -> Home:
     home = opencode_home(tmp_path / "opencode", model=model.url, permission={"bash": "ask"})
     config = config_of(home)
     (config / "node_modules").mkdir(parents=True)
-    dependencies = {"dependencies": {"@opencode-ai/plugin": "1.18.33"}}
+    dependencies = {"dependencies": {"@opencode-ai/plugin": OPENCODE.version}}
     (config / "package.json").write_text(json.dumps(dependencies))
     (config / "package-lock.json").write_text(json.dumps({"lockfileVersion": 3, "packages": {"": dependencies}}))
     (config / ".gitignore").write_text("node_modules\npackage.json\npackage-lock.json\nbun.lock\n.gitignore")

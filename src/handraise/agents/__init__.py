@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from handraise.asks import Answer, Ask, Handling, Mode, State
+from handraise.modes import MODES
 
 if TYPE_CHECKING:
     from starlette.routing import Route
@@ -35,15 +36,6 @@ __all__ = [
 ]
 
 SECRETS = frozenset({"HANDRAISE_TOKEN", "HANDRAISE_DATABASE"})
-MODES: dict[str, str] = {
-    "default": "the agent asks as it does by itself",
-    "accept-edits": "files in the working folder are changed without asking",
-    "bypass": "no permission is asked for; questions still are",
-    "plan": "it looks and plans, and asks before it changes anything",
-    "read-only": "nothing can be changed",
-    "workspace-write": "only the working folder can be changed",
-    "full-access": "everything can be changed, and nothing is asked for",
-}
 
 
 class Asker(Protocol):
@@ -167,6 +159,7 @@ class Capabilities:
     agent: str
     installed: bool
     version: str | None = None
+    driven: str | None = None  # the version that was run with this release; `handraise.support` knows, not the adapter
     program: str | None = None  # where it is
     questions: bool = False
     permissions: bool = False
@@ -191,6 +184,7 @@ class AgentSettings:
     home: Path
     command: tuple[str, ...] = ()  # empty: the program of that name on the PATH
     env: Mapping[str, str] = field(default_factory=dict)
+    handling: Handling = field(default_factory=Handling)  # that of the settings, for asks that name none
 
     def environment(self, *, without: Collection[str] = ()) -> dict[str, str]:
         """What the agent is started with: ours but for some names and for what would let it answer its own asks."""
@@ -221,7 +215,10 @@ class Agent(Protocol):
 
 @runtime_checkable
 class Watchable(Protocol):
-    """An agent that runs by itself somewhere and lets us listen."""
+    """An agent that runs by itself somewhere and lets us listen.
+
+    One that we find ourselves where nobody says an address has that address as `found_at`.
+    """
 
     async def watch(self, asker: Asker, address: str, *, ready: Callable[[], None] = lambda: None) -> None:
         """Bring what is asked at that address to the desk and the answers back, until cancelled, across restarts.
@@ -230,6 +227,7 @@ class Watchable(Protocol):
         """
 
 
+@runtime_checkable
 class Left(Protocol):
     """What terminals had asked at this desk before it was started anew."""
 
@@ -260,9 +258,12 @@ class Edit:
     add: Callable[[bytes | None], bytes]  # from the file as it is (None: there is none); raises SettingsError
     remove: Callable[[bytes], bytes | None]  # from the file as it is by then; None: it can go
     private: bool = False  # it holds a secret that was not there before: for its owner alone
+    executable: bool = False  # a program, to be run by whoever may read it
 
 
 @runtime_checkable
 class Installable(Protocol):
+    """One that cannot be answered in the terminal and at the desk alike says so in a text `how_to_answer`."""
+
     def edits(self, *, url: str, token: str) -> Sequence[Edit]:
         """What attaches a person's own terminal to the desk at `url`. The token may only ask."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from handraise.agents import AgentSettings, Asker, Capabilities, Start
-from handraise.agents.acp.quirks import MODES, PRESETS, command_of
-from handraise.agents.acp.session import AcpSession, shake_hands
+from handraise.agents.acp.handshake import shake_hands
+from handraise.agents.acp.quirks import PRESETS, command_of
+from handraise.agents.acp.session import AcpSession
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
 from handraise.inert import inert
+from handraise.modes import check_mode, modes_of
+from handraise.programs import found
 from handraise.transports.process import Process
 
 __all__ = ["Acp", "plugin"]
@@ -37,10 +39,7 @@ class Acp:
     def check(self, start: Start) -> None:
         """Which modes there are is known once the program runs; here only what no program has is refused."""
         self._command(start)
-        if start.mode is not None and start.mode not in MODES:
-            raise SettingsError(
-                f"no agent that speaks ACP has a mode {start.mode!r}; choose one of: {', '.join(MODES)}"
-            )
+        check_mode("acp", start.mode)
 
     async def open(self, asker: Asker, start: Start) -> AcpSession:
         self.check(start)
@@ -71,7 +70,7 @@ class Acp:
             plans=True,
             subagents=True,
             resume=resumes,
-            modes=tuple(MODES),
+            modes=modes_of("acp"),
             checked=("installed", "version", "resume") if told else ("installed",),
         )
 
@@ -100,10 +99,7 @@ class Acp:
         return command_of(command)
 
     def _program(self, command: tuple[str, ...]) -> str:
-        found = shutil.which(command[0], path=self._env().get("PATH"))
-        if found is None:
-            raise AgentFailed(f"there is no program {command[0]!r}; install it, or {NAME_IT}")
-        return found
+        return found(command[0], env=self._env(), install=f"install it, or {NAME_IT}")
 
     def _env(self, *, session: str | None = None) -> dict[str, str]:
         ours = {} if session is None else {"HANDRAISE_SESSION": session}

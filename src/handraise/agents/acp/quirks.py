@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["MODES", "PRESETS", "Preset", "Quirks", "command_of", "mode_of", "names_of", "quirks_of"]
+from handraise.asks import Mode
+from handraise.modes import TABLE
+
+__all__ = ["PRESETS", "Preset", "Quirks", "command_of", "mode_of", "names_of", "quirks_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +34,6 @@ PRESETS: Mapping[str, Preset] = {
     "codex-acp": Preset(command=("codex-acp",)),
 }
 
-# What agents call the modes of ours, spelled as `_spelled` does. A mode that is not here is one that none has.
-MODES: Mapping[str, tuple[str, ...]] = {
-    "default": ("default",),
-    "accept-edits": ("acceptedits", "autoedit"),
-    "bypass": ("bypasspermissions", "yolo"),
-    "plan": ("plan",),
-    "read-only": ("readonly",),
-    "full-access": ("fullaccess", "bypasspermissions", "yolo"),
-}
-
 
 def command_of(command: Sequence[str]) -> tuple[str, ...]:
     """What is started: the name of a preset alone stands for its whole command."""
@@ -63,12 +56,13 @@ def names_of(info: object, command: Sequence[str]) -> list[str]:
     return [name] if isinstance(name, str) and name else [Path(word).name for word in command]
 
 
-def mode_of(wanted: str, offered: Iterable[str]) -> str | None:
+def mode_of(wanted: Mode, offered: Iterable[str]) -> str | None:
     """The agent's own id for a mode of ours, None where it has none."""
     ids = {_spelled(id): id for id in offered}
-    return next((ids[name] for name in MODES.get(wanted, ()) if name in ids), None)
+    names = map(_spelled, TABLE[wanted].acp or ())
+    return next((ids[name] for name in names if name in ids), None)
 
 
 def _spelled(id: str) -> str:
-    """Copilot's ids are addresses whose fragment is the name."""
+    """`autoEdit` of one is `auto-edit` of another. Copilot's ids are addresses whose fragment is the name."""
     return id.rpartition("#")[2].replace("-", "").replace("_", "").lower()

@@ -11,58 +11,46 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from handraise.agents import Asker, Message, Reply, Start
+from handraise.agents.acp.handshake import introduce, request, ways_to_load
 from handraise.agents.acp.quirks import Quirks, mode_of, names_of, quirks_of
 from handraise.agents.acp.translate import METHODS, Kind, dismissed, from_answer, is_same_call, to_ask, told_later
-from handraise.asks import Answer, Ask, Origin
+from handraise.asks import Ask
 from handraise.errors import (
     AgentFailed,
-    AlreadyAnswered,
     AnswerDoesNotFit,
     AskDoesNotFit,
-    AskNotFound,
-    HandraiseError,
+    Overloaded,
     ProcessFailed,
     SettingsError,
     Withdrawn,
 )
 from handraise.inert import inert
+from handraise.programs import last_words
 from handraise.transports.jsonrpc import (
     CANCELLED,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
+    Id,
     JsonRpc,
     PeerGone,
     RpcError,
 )
 from handraise.transports.process import Process
+from handraise.turns import ABORTED, LONGEST_WORDS, Conversation, Held, Prompt, origin_of
 
-__all__ = ["CLIENT", "VERSION", "AcpSession", "shake_hands"]
+__all__ = ["AcpSession"]
 
 log = logging.getLogger(__name__)
 
 NAME = "acp"
-VERSION = 1  # of the protocol
-CLIENT: Mapping[str, Any] = {
-    "fs": {"readTextFile": False, "writeTextFile": False},
-    "terminal": False,
-    "elicitation": {"form": {}, "url": {}},  # without it, agents take their question tool away
-    "_meta": {"sandboxagent.dev": {"sessionRequestQuestion": True}},
-}
-START = 60.0  # seconds for each step of the handshake; agents in Node take some on a busy machine
-STOP = 15.0  # seconds for it to stop when told to
-AGAIN, TRIES = 0.05, 40  # seconds, and how often, to find an ask at the desk that is just being raised there
-MOST_OPEN = 200  # requests that wait at once; nobody could look through more, and an agent's own limit is far below
 MOST_CALLS = 1000  # tool calls that are remembered until they are done
-LONGEST_WORDS = 1000  # of what it says about its own trouble
-OVERLOADED, LOGIN_WANTED = -32001, -32000  # the second is the protocol's own
+OVERLOADED = -32001
 STOPPED: Mapping[str, str] = {
     "max_tokens": "it came to the limit of what the model may say; prompt the session to go on",
     "max_turn_requests": "it came to its limit of steps in a turn; prompt the session to go on",
@@ -71,33 +59,20 @@ STOPPED: Mapping[str, str] = {
 }
 
 
-@dataclass(slots=True)
-class _Held:
-    """A request of the agent that waits for the desk."""
-
-    ask: Ask
+@dataclass(slots=True, kw_only=True)
+class _Held(Held):
     kind: Kind
-    waiting: asyncio.Future[Answer]
-    stopping: asyncio.Future[None]  # done once nobody is to answer it any more
+    stopping: asyncio.Future[None]  # done once nobody is to answer it any more; it is told so all the same
     by_agent: bool = False  # it was the agent that said so
-
-
-@dataclass(slots=True)
-class _Turn:
-    """What runs between a prompt and its result."""
-
-    reply: asyncio.Future[Reply]
-    told: list[str] = field(default_factory=list)  # asks whose answers are in the prompt
-    granted: list[tuple[Ask, Answer]] = field(default_factory=list)  # calls it may make once without asking again
-    text: str = ""  # the last message that is whole
-    task: asyncio.Task[None] | None = None
 
 
 class AcpSession:
     """Made by `Acp.open`, which also calls `begin`."""
 
     def __init__(self, process: Process, *, command: Sequence[str], asker: Asker, start: Start) -> None:
-        self._process = process
+        self._talk: Conversation[_Held] = Conversation(
+            process, name=Path(command[0]).name, asker=asker, start=start, lost=self._give_up
+        )
         self._command = command
         self._asker = asker
         self._start = start
@@ -106,20 +81,13 @@ class AcpSession:
         self._connection = uuid4().hex  # in the ids of asks, since the agent counts anew in each connection
         self._used: Counter[str] = Counter()
         self._session = ""
-        self._name = Path(command[0]).name
         self._quirks = Quirks()
-        self._held: dict[int | str, _Held] = {}
         self._sent: list[str] = []  # asks whose answers were written and that the agent gave no sign after
         self._calls: dict[str, dict[str, Any]] = {}
         self._said: set[str] = set()  # calls that the listener was told of
         self._words: list[str] = []  # of the message that is still being said
         self._message: str | None = None  # its id, where the agent gives one
-        self._recorded = {ask.id: ask for ask in (start.cut.asks if start.cut else ())}
-        self._recalled: asyncio.Task[list[tuple[Ask, Answer]]] | None = None
-        self._turn: _Turn | None = None
-        self._is_loading = self._is_aborting = self._is_leaving = self._is_over = False
-        self._last = ""  # why it is over
-        self._running: asyncio.Task[None] | None = None
+        self._is_loading = False
 
     @property
     def handle(self) -> Mapping[str, Any]:
@@ -128,26 +96,26 @@ class AcpSession:
     @property
     def pid(self) -> int:
         """The program's process."""
-        return self._process.pid
+        return self._talk.process.pid
 
     # Beginning ------------------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
         """Shake hands and open the conversation, or load it. Raises AgentFailed with its words, SettingsError."""
-        self._running = asyncio.create_task(self._run())
+        self._talk.begin(self._rpc.listen, last_words=lambda: last_words(self._talk.process))
         try:
-            told = await _introduce(self._rpc, self._process, name=self._name)
+            told = await introduce(self._rpc, self._talk.process, name=self._talk.name)
             self._meet(told.get("agentInfo"))
             opened = await self._open(told)
             await self._set_mode(opened)
         except BaseException:
-            await self._end()
+            await self._talk.end()
             raise
 
     def _meet(self, info: Any) -> None:
         self._quirks = quirks_of(names_of(info, self._command))
         if isinstance(info, Mapping) and isinstance(info.get("name"), str) and info["name"]:
-            self._name = inert(info["name"], keep="")[:100]
+            self._talk.name = inert(info["name"], keep="")[:100]
 
     async def _open(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
         where = {"cwd": self._cwd, "mcpServers": []}
@@ -156,13 +124,13 @@ class AcpSession:
             opened = await self._request("session/new", where)
             session = opened.get("sessionId")
             if not isinstance(session, str) or not session:
-                raise AgentFailed(f"{self._name} opened a session without an id; report that to whoever makes it")
+                raise AgentFailed(f"{self._talk.name} opened a session without an id; report that to whoever makes it")
             self._session = session
             return opened
         self._session = str(cut.handle.get("session"))
         self._is_loading = True  # what it tells now was said before
         try:
-            for method in _loading(told):
+            for method in ways_to_load(told):
                 try:
                     return await self._request(method, {"sessionId": self._session, **where})
                 except AgentFailed as failed:
@@ -171,7 +139,7 @@ class AcpSession:
                         raise
         finally:
             self._is_loading = False
-        raise AgentFailed(f"{self._name} cannot take up a session again; start a new one with `handraise start`")
+        raise AgentFailed(f"{self._talk.name} cannot take up a session again; start a new one with `handraise start`")
 
     async def _set_mode(self, opened: Mapping[str, Any]) -> None:
         wanted = self._start.mode
@@ -187,251 +155,95 @@ class AcpSession:
         if mode is None:
             offers = inert(", ".join(known), keep="")[:LONGEST_WORDS]
             offers = f"it offers {offers}" if offers else "it offers none"
-            raise SettingsError(f"{self._name} has no mode like {wanted!r}, {offers}; start it without --mode")
+            raise SettingsError(f"{self._talk.name} has no mode like {wanted!r}, {offers}; start it without --mode")
         await self._request("session/set_mode", {"sessionId": self._session, "modeId": mode})
 
     async def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await _request(self._rpc, self._process, method, params, name=self._name)
+        return await request(self._rpc, self._talk.process, method, params, name=self._talk.name)
 
     # Turns ----------------------------------------------------------------------------------------------------------
 
     async def prompt(self, text: str) -> Reply:
         """What a worker before us left and nobody goes on with is given up for this."""
-        await self._let_go_of_recorded(reason="the session went on with another prompt")
-        return await self._prompt(text)
+        await self._talk.let_go_of_recorded(reason="the session went on with another prompt")
+        return await self._prompt(Prompt(text))
 
     async def go_on(self) -> Reply | None:
         """The requests are gone with their connection: their answers are waited for and told in a prompt."""
-        cut = self._start.cut
-        if cut is None or (cut.prompt is None and not cut.asks):
-            return None
-        if not cut.asks:
-            raise AgentFailed(
-                f"the worker before this one died in the middle of a turn, and {self._name} does not take that up by "
-                "itself; prompt the session to go on"
-            )
-        self._recalled = asyncio.create_task(self._recall(cut.asks))
-        answered = await self._recalled  # cancelled by an abort
-        if not answered:
-            raise AgentFailed(f"everything {self._name} had asked was withdrawn meanwhile; prompt the session to go on")
-        text = "\n".join(
-            ["The session was interrupted before this reached you.", *(told_later(*each) for each in answered)]
-        )
-        self._start.listener.said(Message(role="notice", text=text))
-        granted = [(ask, answer) for ask, answer in answered if ask.permission is not None and not answer.rejected]
-        return await self._prompt(text, told=[ask.id for ask, _ in answered], granted=granted)
+        prompt = await self._talk.take_up(told_later)
+        return None if prompt is None else await self._prompt(prompt)
 
-    async def _recall(self, asks: Sequence[Ask]) -> list[tuple[Ask, Answer]]:
-        """The answers to asks whose request is gone. Those that were withdrawn are left out."""
-        answered: list[tuple[Ask, Answer]] = []
-        for ask in asks:  # in whatever order they are answered, all of them are needed
-            try:
-                answered.append((ask, await self._asker.ask(ask, handling=self._start.handling)))
-            except Withdrawn:
-                continue
-        self._recorded.clear()
-        return answered
-
-    async def _let_go_of_recorded(self, *, reason: str) -> None:
-        recorded, self._recorded = self._recorded, {}
-        for ask in recorded.values():
-            with suppress(AskNotFound):
-                await self._withdraw(ask, reason=reason)
-
-    async def _prompt(
-        self, text: str, *, told: Sequence[str] = (), granted: Sequence[tuple[Ask, Answer]] = ()
-    ) -> Reply:
-        if self._is_over:
-            raise AgentFailed(f"{self._name} has ended: {self._last}" if self._last else "the session is closed")
-        if self._turn is not None:
-            raise AgentFailed(f"{self._name} is still busy with the turn before; wait for it, or abort it")
-        turn = _Turn(asyncio.get_running_loop().create_future(), told=list(told), granted=list(granted))
-        turn.reply.add_done_callback(_look_at)
-        self._turn = turn
-        turn.task = asyncio.create_task(self._play(turn, text))
+    async def _prompt(self, prompt: Prompt) -> Reply:
+        turn = self._talk.new_turn(prompt)
+        self._talk.spawn(self._play(prompt.text))
         # Cancelling the call ends nothing but the waiting; the turn goes on until it is aborted or left.
         return await asyncio.shield(turn.reply)
 
-    async def _play(self, turn: _Turn, text: str) -> None:
+    async def _play(self, text: str) -> None:
         """The turn to its end. Where the program ends first, `_gone` says so."""
         prompt = [{"type": "text", "text": text}]
         try:
             result = await self._rpc.request("session/prompt", {"sessionId": self._session, "prompt": prompt})
         except RpcError as error:
-            told, turn.told = turn.told, []
-            for id in told:
-                self._asker.delivered(id, error="the turn failed before it was read")
-            self._finish(turn, problem=inert(error.message)[:LONGEST_WORDS])
+            self._finish(problem=error.message)
             return
         except (PeerGone, ProcessFailed):
             return
         reason = result.get("stopReason") if isinstance(result, Mapping) else None
-        self._finish(turn, problem="" if reason == "end_turn" else STOPPED.get(str(reason), "it did not say why"))
+        self._talk.read_prompt()
+        self._finish(problem="" if reason == "end_turn" else STOPPED.get(str(reason), "it did not say why"))
 
-    def _finish(self, turn: _Turn, *, problem: str) -> None:
-        self._spoken()
+    def _finish(self, *, problem: str) -> None:
         self._taken()
+        try:
+            self._spoken()
+        except Exception as error:  # of whoever listens, which is not to keep the turn open
+            log.error("what %s said last could not be told: %s", self._talk.name, type(error).__name__)
         self._calls.clear()
         self._said.clear()
-        self._turn = None
-        if turn.reply.done():
-            return
-        if self._is_aborting:
-            turn.reply.cancel()
-        elif problem:
-            turn.reply.set_exception(AgentFailed(f"{self._name} could not finish: {problem}"))
-        else:
-            turn.reply.set_result(Reply(text=turn.text))
+        self._talk.finish(problem=problem)
 
     # Stopping -------------------------------------------------------------------------------------------------------
 
     async def abort(self) -> None:
         """Cancel the turn; `prompt` is cancelled and the program stays for the next one."""
-        await self._stop_recalling()
-        turn = self._turn
-        if self._is_over or turn is None or turn.task is None:
-            return
-        self._is_aborting = True
-        try:
-            await self._rpc.notify("session/cancel", {"sessionId": self._session})
-            await self._stop_held()
-            await asyncio.wait([turn.task], timeout=STOP)
-            if not turn.task.done():
-                raise AgentFailed(f"{self._name} did not stop when its turn was cancelled, so its process was ended")
-        except (AgentFailed, ProcessFailed) as error:
-            self._last = "it did not stop when its turn was cancelled"
-            await self._end()
-            raise AgentFailed(error.message) from error
-        finally:
-            self._is_aborting = False
-            turn.reply.cancel()
+        await self._talk.abort(self._cancel)
+
+    async def _cancel(self) -> None:
+        """What it waits for is answered that it was cancelled, as the protocol wants it."""
+        await self._rpc.notify("session/cancel", {"sessionId": self._session})
+        held = self._talk.take_held()
+        for each in held:
+            if not each.stopping.done():
+                each.stopping.set_result(None)
+        await self._talk.withdraw(held, reason=ABORTED)
 
     async def close(self) -> None:
-        await self._stop_recalling()
-        held, turn = self._take_held(), self._turn
-        await self._end()
-        for each in held:
-            await self._call_off(each, reason="the session was closed")
-        self._not_taken("the session was closed before it took the answer", turn=turn)
+        await self._talk.close()
 
     async def leave(self) -> None:
         """End the program: it would go on unattended. What it asked stays open, for `go_on` of whoever comes next."""
-        self._is_leaving = True
-        if self._recalled is not None:
-            self._recalled.cancel()
-            await asyncio.wait([self._recalled])
-        await self._end()
-
-    async def _stop_held(self) -> None:
-        """Each is answered that it was cancelled, as the protocol wants it."""
-        held = [each for each in self._held.values() if not each.stopping.done()]
-        for each in held:
-            each.stopping.set_result(None)
-        for each in held:
-            await self._call_off(each, reason="the turn was aborted")
-
-    async def _stop_recalling(self) -> None:
-        """What was waited for on behalf of a request that is gone is withdrawn too."""
-        if self._recalled is None or self._recalled.done():
-            return
-        self._recalled.cancel()
-        await asyncio.wait([self._recalled])
-        await self._let_go_of_recorded(reason="the turn was aborted")
-
-    def _take_held(self) -> list[_Held]:
-        held = [each for each in self._held.values() if not each.stopping.done()]
-        self._held.clear()
-        return held
-
-    async def _call_off(self, held: _Held, *, reason: str) -> None:
-        """Withdraw what nobody waits for. One that came and went in the same breath may be on its way to the desk."""
-        for _ in range(TRIES):
-            try:
-                await self._withdraw(held.ask, reason=reason)
-            except AskNotFound:
-                await asyncio.wait([held.waiting], timeout=AGAIN)
-                if not held.waiting.done():
-                    continue
-            break
-        held.waiting.cancel()
-
-    async def _withdraw(self, ask: Ask, *, reason: str) -> None:
-        try:
-            await self._asker.withdraw(ask.id, reason=reason)
-        except AlreadyAnswered:
-            self._asker.delivered(ask.id, error=f"{reason} before {self._name} took the answer")
-        except AskNotFound:
-            raise
-        except HandraiseError as error:
-            log.warning("ask %s of %s could not be withdrawn: %s", ask.id, self._name, error.code)
-
-    async def _end(self) -> None:
-        """Kill the program while its stdin is open, and forget what was under way. Withdraws nothing."""
-        self._is_over = True
-        for held in self._take_held():
-            held.waiting.cancel()
-        await self._process.close()
-        if self._running is not None:
-            await asyncio.wait([self._running], timeout=STOP)  # it may have to withdraw what a dead program asked
-            self._running.cancel()
-            await asyncio.wait([self._running])
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            turn.reply.cancel()
-            if turn.task is not None:
-                turn.task.cancel()
-                await asyncio.wait([turn.task])
+        await self._talk.leave()
 
     # Listening ------------------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        """Hear the program until it ends. JsonRpc owns the tasks of what it asks, and ends them then."""
-        words = ""
-        try:
-            await self._rpc.listen()
-        except ProcessFailed as error:
-            words = error.message
-        if not self._is_over and not self._is_leaving:
-            await self._gone(words)
-
-    async def _gone(self, words: str) -> None:
-        """The program ended by itself. Nobody there waits for an answer any more."""
-        self._is_over = True
-        await self._process.close()
-        self._last = (
-            _last_words(self._process) or words or f"its process ended with exit code {self._process.exit_code}"
-        )
-        for each in self._take_held():
-            await self._call_off(each, reason=f"{self._name} ended: {self._last}")
-        self._not_taken(f"{self._name} ended before it took it: {self._last}", turn=self._turn)
-        turn, self._turn = self._turn, None
-        if turn is None or turn.reply.done():
-            return
-        if self._is_aborting:
-            turn.reply.cancel()
-        else:
-            turn.reply.set_exception(AgentFailed(f"{self._name} ended in the middle of its turn: {self._last}"))
-
-    def _not_taken(self, problem: str, *, turn: _Turn | None) -> None:
-        for id in self._take_sent(turn):
+    def _give_up(self, problem: str) -> None:
+        """What was sent and gave no sign will give none any more."""
+        sent, self._sent = self._sent, []
+        for id in sent:
             self._asker.delivered(id, error=problem)
 
     def _taken(self) -> None:
-        """The agent says something. The protocol knows no receipt, and this is the next best sign."""
-        for id in self._take_sent(self._turn):
+        """The agent does something. The protocol knows no receipt, and this is the next best sign."""
+        sent, self._sent = self._sent, []
+        for id in sent:
             self._asker.delivered(id)
 
-    def _take_sent(self, turn: _Turn | None) -> list[str]:
-        sent, self._sent = self._sent, []
-        if turn is not None:
-            sent = [*sent, *turn.told]
-            turn.told.clear()
-        return sent
-
     def _told(self, method: str, params: dict[str, Any]) -> None:
-        if self._is_over or self._is_leaving or self._is_loading:
+        if self._talk.is_over or self._talk.is_leaving or self._is_loading:
             return
         self._start.listener.active()
+        self._talk.read_prompt()
         self._taken()
         match method:
             case "session/update":
@@ -480,68 +292,72 @@ class AcpSession:
         text, self._words, self._message = "".join(self._words), [], None
         if not text:
             return
-        if self._turn is not None:
-            self._turn.text = text
+        if self._talk.turn is not None:
+            self._talk.turn.text = text
         self._start.listener.said(Message(role="agent", text=text))
 
     def _cancelled(self, id: Any) -> None:
         """The agent does not wait for this any more."""
-        held = self._held.get(id) if isinstance(id, int | str) and not isinstance(id, bool) else None
+        held = self._talk.held.get(id) if isinstance(id, int | str) and not isinstance(id, bool) else None
         if held is not None and not held.stopping.done():
             held.by_agent = True
             held.stopping.set_result(None)
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, id: int | str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _asked(self, id: Id, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Answer one request. When the desk closes first, it stays held, and the agent hears nothing."""
         kind = METHODS.get(method)
         if kind is None:
             raise RpcError(f"this client does not know {method[:100]}", number=METHOD_NOT_FOUND)
         self._start.listener.active()
+        self._talk.read_prompt()
         self._taken()
         self._spoken()
-        if self._is_aborting or self._is_over or self._is_leaving:
+        if self._talk.is_aborting or self._talk.is_over or self._talk.is_leaving:
             return dismissed(kind)
-        if len(self._held) >= MOST_OPEN:
-            raise RpcError(
-                f"{MOST_OPEN} requests of this session wait for an answer, and no more are taken; wait for those first",
-                number=OVERLOADED,
-            )
-        ask = self._to_ask(id, kind, params)
-        granted = self._take_granted(ask)
-        if granted is not None:
-            return from_answer(ask, granted, quirks=self._quirks)
-        waiting = asyncio.ensure_future(self._asker.ask(ask, handling=self._start.handling))
-        waiting.add_done_callback(_look_at)
-        self._held[id] = held = _Held(ask, kind, waiting, asyncio.get_running_loop().create_future())
-        until: list[asyncio.Future[Any]] = [held.waiting, held.stopping]
-        await asyncio.wait(until, return_when=asyncio.FIRST_COMPLETED)
-        return await self._answer(id, held)
+        stopping = asyncio.get_running_loop().create_future()
+        try:
+            held = self._talk.hold(id, _Held(kind=kind, stopping=stopping))
+        except Overloaded as full:
+            raise RpcError(full.message, number=OVERLOADED) from full
+        try:
+            result = await self._serve(id, held, params)
+        except AskDoesNotFit as misfit:
+            self._talk.release(id)
+            raise RpcError(misfit.message, number=INVALID_PARAMS) from misfit
+        except Exception:
+            self._talk.release(id)
+            raise
+        self._talk.release(id)
+        return result
 
-    async def _answer(self, id: int | str, held: _Held) -> dict[str, Any]:
-        ask = held.ask
-        if not held.stopping.done() and held.waiting.cancelled():
-            raise asyncio.CancelledError  # the desk ended its waits
-        self._held.pop(id, None)
+    async def _serve(self, id: Id, held: _Held, params: Mapping[str, Any]) -> dict[str, Any]:
+        ask = self._to_ask(id, held.kind, params)
+        granted = self._talk.take_granted(lambda recorded: is_same_call(recorded, ask))
+        if granted is not None:
+            recorded, answer = granted
+            self._sent.append(recorded.id)
+            return from_answer(ask, answer, quirks=self._quirks)
+        waiting = self._talk.raise_hand(held, ask)
+        until: list[asyncio.Future[Any]] = [waiting, held.stopping]
+        await asyncio.wait(until, return_when=asyncio.FIRST_COMPLETED)
         if held.by_agent:
-            await self._call_off(held, reason=f"{self._name} stopped waiting")
+            await self._talk.withdraw(self._talk.take(id), reason=f"{self._talk.name} stopped waiting")
             raise RpcError("the request was cancelled", number=CANCELLED)
         if held.stopping.done():
             return dismissed(held.kind)
         try:
-            reply = from_answer(ask, held.waiting.result(), quirks=self._quirks)
+            reply = from_answer(ask, await waiting, quirks=self._quirks)
         except Withdrawn:
             return dismissed(held.kind)
         except AnswerDoesNotFit as misfit:
             self._asker.delivered(ask.id, error=misfit.message)
             return dismissed(held.kind)
-        except AskDoesNotFit as misfit:
-            raise RpcError(misfit.message, number=INVALID_PARAMS) from misfit
         self._sent.append(ask.id)
         return reply
 
-    def _to_ask(self, id: int | str, kind: Kind, params: Mapping[str, Any]) -> Ask:
+    def _to_ask(self, id: Id, kind: Kind, params: Mapping[str, Any]) -> Ask:
         if kind == "form" and params.get("mode", "form") not in ("form", "url"):
             raise RpcError("this client fills in forms and opens addresses; `mode` is neither", number=INVALID_PARAMS)
         said = params.get("toolCall")
@@ -549,110 +365,18 @@ class AcpSession:
         key = f"{NAME}:{self._connection}:{self._session}:{kind}:{json.dumps(id)}"
         # An id that comes again is another request, and yesterday's answer must not grant today's command.
         again = self._used[key] + 1
-        try:
-            ask = to_ask(
-                kind,
-                params,
-                id=key if again == 1 else f"{key}#{again}",
-                origin=self._origin(params.get("sessionId")),
-                call=self._calls.get(call) if isinstance(call, str) else None,
-            )
-        except AskDoesNotFit as misfit:
-            raise RpcError(misfit.message, number=INVALID_PARAMS) from misfit
+        ask = to_ask(
+            kind,
+            params,
+            id=key if again == 1 else f"{key}#{again}",
+            origin=origin_of(self._start, agent=NAME, subagent=self._subagent(params.get("sessionId"))),
+            call=self._calls.get(call) if isinstance(call, str) else None,
+        )
         self._used[key] = again
         if ask.permission is not None and isinstance(said, dict) and isinstance(call, str):
             self._called(said, is_first=False)  # some say nothing of a call before they ask for it
         return ask
 
-    def _take_granted(self, ask: Ask) -> Answer | None:
-        """The grant of a call that was lost with its connection, for the first one that is exactly the same."""
-        granted = self._turn.granted if self._turn is not None else []
-        for number, (recorded, answer) in enumerate(granted):
-            if is_same_call(recorded, ask):
-                del granted[number]
-                return answer
-        return None
-
-    def _origin(self, session: Any) -> Origin:
+    def _subagent(self, session: Any) -> str | None:
         """A session of the agent's that is not ours is one of a subagent."""
-        start = self._start
-        is_subagent = isinstance(session, str) and session not in ("", self._session)
-        return Origin(
-            agent=NAME,
-            session=f"{start.session}/{session}" if is_subagent else start.session,
-            run=start.run,
-            step=start.step,
-            parent=start.session if is_subagent else start.parent,
-            cwd=start.cwd,
-        )
-
-
-async def shake_hands(process: Process, *, name: str) -> Mapping[str, Any]:
-    """What an agent says of itself, without a session. Raises AgentFailed."""
-    rpc = JsonRpc(process, asked=_refuse, told=lambda method, params: None)
-    listening = asyncio.create_task(rpc.listen())
-    try:
-        return await _introduce(rpc, process, name=name)
-    finally:
-        listening.cancel()
-        await asyncio.wait([listening])
-
-
-async def _refuse(id: int | str, method: str, params: dict[str, Any]) -> Any:
-    raise RpcError(f"there is no session for {method[:100]}", number=METHOD_NOT_FOUND)
-
-
-async def _introduce(rpc: JsonRpc, process: Process, *, name: str) -> Mapping[str, Any]:
-    ours = {"name": "handraise", "version": version("handraise")}
-    asking = {"protocolVersion": VERSION, "clientCapabilities": CLIENT, "clientInfo": ours}
-    told = await _request(rpc, process, "initialize", asking, name=name)
-    spoken = told.get("protocolVersion")
-    if spoken != VERSION:
-        raise AgentFailed(
-            f"{name} speaks version {inert(str(spoken), keep='')[:20]} of ACP and not {VERSION}; "
-            "install a version of it that does"
-        )
-    return told
-
-
-async def _request(
-    rpc: JsonRpc, process: Process, method: str, params: Mapping[str, Any], *, name: str
-) -> Mapping[str, Any]:
-    """A step that takes seconds at most. Raises AgentFailed."""
-    try:
-        async with asyncio.timeout(START):
-            told = await rpc.request(method, params)
-    except TimeoutError:
-        raise AgentFailed(
-            f"{name} did not answer {method!r} in {START:.0f} seconds; check that it speaks ACP"
-        ) from None
-    except RpcError as error:
-        words = inert(error.message)[:LONGEST_WORDS]
-        if error.number == LOGIN_WANTED:
-            raise AgentFailed(f"{name} wants you to log in ({words}); start it once by itself") from error
-        raise AgentFailed(f"{name} refused {method!r}: {words}") from error
-    except (PeerGone, ProcessFailed) as error:
-        await process.close()
-        words = _last_words(process) or f"its process ended with exit code {process.exit_code}"
-        raise AgentFailed(f"{name} did not start: {words}") from error
-    return told if isinstance(told, Mapping) else {}
-
-
-def _last_words(process: Process) -> str:
-    return inert(process.stderr_tail.strip()[-LONGEST_WORDS:])
-
-
-def _loading(told: Mapping[str, Any]) -> list[str]:
-    """How the agent takes a session up again. Resuming comes first: it does not tell everything once more."""
-    able = told.get("agentCapabilities")
-    if not isinstance(able, Mapping):
-        return []
-    of_sessions = able.get("sessionCapabilities")
-    resumes = isinstance(of_sessions, Mapping) and isinstance(of_sessions.get("resume"), Mapping)
-    return ["session/resume"] * resumes + ["session/load"] * (able.get("loadSession") is True)
-
-
-def _look_at(done: asyncio.Future[Any]) -> None:
-    """Nobody may wait for it any more, which is no reason to warn of an exception that nobody saw."""
-    if not done.cancelled():
-        done.exception()
+        return session if isinstance(session, str) and session != self._session else None

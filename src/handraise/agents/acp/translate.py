@@ -6,16 +6,17 @@ answer needs is kept in the ask, so that one that was stored can still be answer
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
+from handraise import wording
 from handraise.agents.acp.quirks import Quirks
 from handraise.asks import Answer, Ask, Option, Origin, Permission, Question, Scope
 from handraise.errors import AskDoesNotFit
+from handraise.foreign import hunks, mapping_of, one_line, rest_of, text_of
 from handraise.forms import to_content, to_questions, to_visit
 
 __all__ = ["METHODS", "Kind", "dismissed", "from_answer", "is_same_call", "to_ask", "told_later"]
@@ -33,8 +34,6 @@ REFUSALS = ("reject_once", "reject_always")  # in the order in which they are ta
 # would then answer for a permission.
 EFFECTS = frozenset({"execute", "edit", "delete", "move", "fetch"})
 SEPARATOR = ", "  # between several choices, where there is room for one text
-LONGEST_SUMMARY = 200
-MOST_COMPARED = 500  # lines of a text up to which a diff is worked out; above, it is shown as removed and added
 
 
 def to_ask(
@@ -44,8 +43,8 @@ def to_ask(
     if kind == "permission":
         return _permission_to_ask(params, id=id, origin=origin, call=call or {})
     questions = _form(params) if kind == "form" else _questions(params)
-    rest = _rest(params, ("sessionId", "message", "requestedSchema", "prompt", "options", "questions"))
-    return Ask(id=id, questions=questions, origin=origin, extra={"kind": kind, **rest})
+    known = ("sessionId", "message", "requestedSchema", "prompt", "options", "questions")
+    return Ask(id=id, questions=questions, origin=origin, extra={"kind": kind, **(rest_of(params, known) or {})})
 
 
 def from_answer(ask: Ask, answer: Answer, *, quirks: Quirks | None = None) -> dict[str, Any]:
@@ -90,22 +89,16 @@ def dismissed(kind: Kind) -> dict[str, Any]:
 
 def told_later(ask: Ask, answer: Answer) -> str:
     """What the agent is told in a prompt where the request that asked is gone."""
-    who = "A subagent of yours" if ask.origin.parent and "/" in ask.origin.session else "You"
-    refused = (answer.reason or "no reason was given").strip() if answer.rejected else ""
-    if ask.permission is None:
-        asked = "; ".join(f'"{question.question}"' for question in ask.questions)
-        if refused:
-            return f"{who} asked: {asked}. That was not answered: {refused}"
-        pairs = zip(ask.questions, answer.answers or (), strict=False)
-        words = "; ".join(f'"{SEPARATOR.join(map(q.label_of, values))}"' for q, values in pairs if values)
-        return f"{who} asked: {asked}; the answer is: {words}."
-    permission = ask.permission
-    wanted = permission.summary or permission.tool
-    if permission.input:
-        wanted += f" ({permission.tool} with the input {json.dumps(permission.input, ensure_ascii=False)})"
-    if refused:
-        return f"{who} asked to be allowed: {wanted}. That was refused: {refused}"
-    return f"{who} asked to be allowed: {wanted}. That is allowed: do exactly that again, it was not done."
+    wanted = ""
+    if ask.permission is not None:
+        wanted = f"to be allowed: {ask.permission.summary or ask.permission.tool}"
+        if ask.permission.input:
+            given = json.dumps(ask.permission.input, ensure_ascii=False)
+            wanted += f" ({ask.permission.tool} with the input {given})"
+    pairs = zip(ask.questions, answer.answers or (), strict=False)
+    words = "; ".join(f'"{SEPARATOR.join(map(q.label_of, values))}"' for q, values in pairs if values)
+    again = "do exactly that again, it was not done"
+    return wording.told_later(ask, answer, wanted=wanted, answered=f"; the answer is: {words}.", again=again)
 
 
 def is_same_call(ask: Ask, other: Ask) -> bool:
@@ -130,8 +123,9 @@ def _permission_to_ask(params: Mapping[str, Any], *, id: str, origin: Origin, ca
     tool = {**call, **{key: value for key, value in said.items() if value is not None}}
     options = _options(params)
     known = ("sessionId", "toolCall", "options")
-    extra = {"kind": "permission", "options": options, "toolCallId": tool.get("toolCallId"), **_rest(params, known)}
-    questions = _mapping(tool, "rawInput").get("questions")
+    extra = {"kind": "permission", "options": options, "toolCallId": tool.get("toolCallId")}
+    extra |= rest_of(params, known) or {}
+    questions = mapping_of(tool, "rawInput").get("questions")
     if isinstance(questions, list) and questions and not _has_effect(tool):
         asked = tuple(_question(entry, number=number) for number, entry in enumerate(questions, start=1))
         return Ask(id=id, questions=asked, origin=origin, extra={**extra, "asks": "questions"})
@@ -143,59 +137,59 @@ def _permission_to_ask(params: Mapping[str, Any], *, id: str, origin: Origin, ca
 
 
 def _has_effect(tool: Mapping[str, Any]) -> bool:
-    return tool.get("kind") in EFFECTS or _command(tool) is not None or any(_changes(tool))
+    return text_of(tool, "kind") in EFFECTS or _command(tool) is not None or any(_changes(tool))
 
 
 def _is_choice(options: Sequence[Mapping[str, Any]], tool: Mapping[str, Any]) -> bool:
     """Agents that cannot ask otherwise make each choice an option; allowing that without a choice is an error."""
     if _has_effect(tool):
         return False
-    kinds = [each.get("kind") for each in options]
+    kinds = [text_of(each, "kind") for each in options]
     is_plain = all(kind in (ONCE, ALWAYS, *REFUSALS) for kind in kinds)
     return not is_plain or kinds.count(ONCE) > 1 or not {ONCE, ALWAYS} & set(kinds)
 
 
 def _choice(options: Sequence[Mapping[str, Any]], tool: Mapping[str, Any]) -> Question:
     """Those that refuse are no choices: a rejection takes them. Unless there are no others."""
-    offered = [each for each in options if each.get("kind") not in REFUSALS] or list(options)
-    title = _text(tool, "title") or "Which one?"
+    offered = [each for each in options if text_of(each, "kind") not in REFUSALS] or list(options)
+    title = text_of(tool, "title") or "Which one?"
     return Question(
         "\n".join(dict.fromkeys((title, *_words(tool)))),
         tuple(
             Option(_name(each), value=each["optionId"], extra={"optionId": each["optionId"], "kind": each.get("kind")})
             for each in offered
         ),
-        header=_line(title),
+        header=one_line(title),
         custom=False,
     )
 
 
 def _permission(tool: Mapping[str, Any], options: Sequence[Mapping[str, Any]], *, origin: Origin) -> Permission:
-    given = _mapping(tool, "rawInput")
-    kinds = [each.get("kind") for each in options]
+    given = mapping_of(tool, "rawInput")
+    kinds = [text_of(each, "kind") for each in options]
     scopes = tuple(Scope(id=each["optionId"], label=_name(each)) for each in _wider(options))
-    command, plan = _command(tool), _text(given, "plan")
+    command, plan = _command(tool), text_of(given, "plan")
     changes = list(_changes(tool))
     locations = tool.get("locations")
-    paths = [_text(each, "path") for each in locations] if isinstance(locations, list) else []
-    paths += [_text(each, "path") for each in changes]
+    paths = [text_of(each, "path") for each in locations] if isinstance(locations, list) else []
+    paths += [text_of(each, "path") for each in changes]
     is_plan = tool.get("kind") == "switch_mode" and plan != ""
     first = next((line.strip("# ").strip() for line in plan.splitlines() if line.strip("# ").strip()), "")
-    title = _text(tool, "title") or _tool_name(tool)
+    title = text_of(tool, "title") or _tool_name(tool)
     kept = ("rawInput", "rawOutput", "title", "status", "locations", "sessionUpdate")
-    rest = _rest(tool, kept)
+    rest = rest_of(tool, kept) or {}
     if changes:  # they are the diff
         content = rest["content"]
         rest["content"] = [each for each in content if not (isinstance(each, Mapping) and each.get("type") == "diff")]
     return Permission(
         tool=_tool_name(tool),
         kind="plan" if is_plan else "tool",
-        summary=_line(f"Plan: {first}" if is_plan and first else command or title),
+        summary=one_line(f"Plan: {first}" if is_plan and first else command or title),
         command=command,
         paths=tuple(dict.fromkeys(path for path in paths if path)),
         diff="\n".join(line for change in changes for line in _diff(change)) or None,
         cwd=origin.cwd,
-        url=_text(given, "url") or None,
+        url=text_of(given, "url") or None,
         input=dict(given) or None,
         replies=(*(("once",) if ONCE in kinds else ()), *(("always",) if scopes else ()), "reject"),
         scopes=scopes,
@@ -207,7 +201,7 @@ def _options(params: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Those that can be answered at all, as they came."""
     given = params.get("options")
     return (
-        [dict(each) for each in given if isinstance(each, Mapping) and _text(each, "optionId")]
+        [dict(each) for each in given if isinstance(each, Mapping) and text_of(each, "optionId")]
         if isinstance(given, list)
         else []
     )
@@ -217,7 +211,7 @@ def _wider(options: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """What is more than once: what the agent calls so, and after that what it does not call anything we know. So no
     option can be taken without being named by a person, except one that says to be for once."""
     yield from (each for each in options if each.get("kind") == ALWAYS)
-    yield from (each for each in options if each.get("kind") not in (ONCE, ALWAYS, *REFUSALS))
+    yield from (each for each in options if text_of(each, "kind") not in (ONCE, ALWAYS, *REFUSALS))
     yield from [each for each in options if each.get("kind") == ONCE][1:]
 
 
@@ -225,7 +219,7 @@ def _granting(options: Sequence[Mapping[str, Any]], answer: Answer) -> str | Non
     if answer.reply == "always":
         wider = [str(each["optionId"]) for each in _wider(options)]
         return answer.scope if answer.scope in wider else next(iter(wider), None)
-    kinds = {each.get("kind"): str(each["optionId"]) for each in reversed(options)}
+    kinds = {text_of(each, "kind"): str(each["optionId"]) for each in reversed(options)}
     return kinds.get(ONCE)
 
 
@@ -242,8 +236,8 @@ def _refused(options: Sequence[Mapping[str, Any]], *, quirks: Quirks) -> dict[st
 
 
 def _tool_name(tool: Mapping[str, Any]) -> str:
-    claude = _mapping(_mapping(tool, "_meta"), "claudeCode")
-    return _text(tool, "name") or _text(claude, "toolName") or _text(tool, "kind") or "tool"
+    claude = mapping_of(mapping_of(tool, "_meta"), "claudeCode")
+    return text_of(tool, "name") or text_of(claude, "toolName") or text_of(tool, "kind") or "tool"
 
 
 def _command(tool: Mapping[str, Any]) -> str | None:
@@ -254,7 +248,7 @@ def _command(tool: Mapping[str, Any]) -> str | None:
         return shlex.join(command)
     if isinstance(command, str) and command:
         return command
-    return _text(tool, "title") or None if tool.get("kind") == "execute" and not given else None
+    return text_of(tool, "title") or None if tool.get("kind") == "execute" and not given else None
 
 
 def _changes(tool: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -265,35 +259,30 @@ def _changes(tool: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _diff(change: Mapping[str, Any]) -> list[str]:
-    path, before, after = _text(change, "path"), _text(change, "oldText").splitlines(), change["newText"].splitlines()
-    if before and max(len(before), len(after)) <= MOST_COMPARED:
-        hunks = list(difflib.unified_diff(before, after, lineterm=""))[2:]
-    else:
-        head = f"@@ -{min(len(before), 1)},{len(before)} +{min(len(after), 1)},{len(after)} @@"
-        hunks = [head, *(f"-{line}" for line in before), *(f"+{line}" for line in after)]
-    return [f"--- {path}", f"+++ {path}", *hunks]
+    path = text_of(change, "path")
+    return [f"--- {path}", f"+++ {path}", *hunks(text_of(change, "oldText"), change["newText"])]
 
 
 def _words(tool: Mapping[str, Any]) -> Iterator[str]:
     """What the call says besides its title."""
     content = tool.get("content")
     for each in content if isinstance(content, list) else ():
-        text = _text(_mapping(each, "content"), "text") if isinstance(each, Mapping) else ""
+        text = text_of(mapping_of(each, "content"), "text") if isinstance(each, Mapping) else ""
         if text:
             yield text
 
 
 def _name(option: Mapping[str, Any]) -> str:
-    return _text(option, "name") or str(option["optionId"])
+    return text_of(option, "name") or str(option["optionId"])
 
 
 # Questions ----------------------------------------------------------------------------------------------------------
 
 
 def _form(params: Mapping[str, Any]) -> tuple[Question, ...]:
-    message = _text(params, "message")
+    message = text_of(params, "message")
     if params.get("mode") == "url":
-        return to_visit(_text(params, "url"), message=message)
+        return to_visit(text_of(params, "url"), message=message)
     return to_questions(params.get("requestedSchema"), message=message, companions=True)
 
 
@@ -302,7 +291,7 @@ def _content(ask: Ask, answer: Answer, quirks: Quirks) -> dict[str, Any]:
     if not quirks.takes_notes:
         return content
     for question, note in zip(ask.questions, answer.notes, strict=False):
-        companion = _mapping(question.extra or {}, "form").get("companion")
+        companion = mapping_of(question.extra or {}, "form").get("companion")
         if note and companion and companion not in content and not question.multiple:
             content[companion] = note
     return content
@@ -313,14 +302,14 @@ def _questions(params: Mapping[str, Any]) -> tuple[Question, ...]:
     entries = params.get("questions")
     if isinstance(entries, list) and entries:
         return tuple(_question(entry, number=number) for number, entry in enumerate(entries, start=1))
-    prompt = _text(params, "prompt")
+    prompt = text_of(params, "prompt")
     if not prompt:
         raise AskDoesNotFit("the question has no text; give `prompt`, or `questions`")
     return (_question({"question": prompt, "options": params.get("options")}, number=1),)
 
 
 def _question(entry: Any, *, number: int) -> Question:
-    if not isinstance(entry, Mapping) or not _text(entry, "question"):
+    if not isinstance(entry, Mapping) or not text_of(entry, "question"):
         raise AskDoesNotFit(f"question {number} has no text")
     options = entry.get("options") or []
     if not isinstance(options, list):
@@ -329,10 +318,10 @@ def _question(entry: Any, *, number: int) -> Question:
     return Question(
         entry["question"],
         tuple(_option(option, number=number) for option in options),
-        header=_text(entry, "header"),
+        header=text_of(entry, "header"),
         multiple=entry.get("multiSelect") is True or entry.get("multiple") is True,
         custom=entry.get("custom") is not False,
-        extra=_rest(entry, known) or None,
+        extra=rest_of(entry, known),
     )
 
 
@@ -345,35 +334,12 @@ def _option(entry: Any, *, number: int) -> Option:
         case {"label": str(label)} if label:
             return Option(
                 label,
-                description=_text(entry, "description"),
-                value=_text(entry, "id"),
-                extra=_rest(entry, ("id", "label", "description")) or None,
+                description=text_of(entry, "description"),
+                value=text_of(entry, "id"),
+                extra=rest_of(entry, ("id", "label", "description")),
             )
     raise AskDoesNotFit(f"an option of question {number} has no label")
 
 
 def _values(ask: Ask, answer: Answer) -> list[list[str]]:
     return [list(values) for values in answer.answers or ()]
-
-
-# Reading ------------------------------------------------------------------------------------------------------------
-
-
-def _text(mapping: Any, key: str) -> str:
-    value = mapping.get(key) if isinstance(mapping, Mapping) else None
-    return value if isinstance(value, str) else ""
-
-
-def _mapping(mapping: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = mapping.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _rest(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    """What we do not know, kept as it came."""
-    return {key: value for key, value in entry.items() if key not in known}
-
-
-def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_SUMMARY else f"{line[: LONGEST_SUMMARY - 1]}…"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
@@ -18,15 +17,15 @@ from handraise.agents.claude.control import Control
 from handraise.agents.claude.hooks import Terminals
 from handraise.agents.claude.session import HOOKS, ClaudeSession
 from handraise.agents.claude.settings import edits
-from handraise.errors import AgentFailed, ProcessFailed, SettingsError
-from handraise.inert import inert
+from handraise.errors import AgentFailed, ProcessFailed
+from handraise.modes import TABLE, check_mode, modes_of
+from handraise.programs import found, listening, looked_at
 from handraise.transports.process import Process
 
 __all__ = ["Claude", "plugin"]
 
 STREAM = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
-VERSION_PATIENCE = 20.0  # seconds
-PROBE_PATIENCE = 60.0
+PROBE_PATIENCE = 60.0  # seconds
 DEFERS_SINCE = (2, 1, 89)  # as the vendor's documents say; before, a session only goes on by a prompt
 NOT_FOUND = "No conversation found"  # what it says when it does not know a session
 # Of a Claude that started us. It would take itself for a part of that one.
@@ -37,23 +36,24 @@ NOT_INHERITED = {
     "CLAUDE_PID",
     "CLAUDE_PROJECT_DIR",
 }
-MODES: Mapping[str, tuple[str, ...]] = {
-    "default": ("--permission-mode", "default"),
-    "accept-edits": ("--permission-mode", "acceptEdits"),
-    "bypass": ("--permission-mode", "bypassPermissions"),
-    "plan": ("--permission-mode", "plan"),
-    # Without the tools that change something, the servers and the commands that could; nothing is left to a prompt.
-    "read-only": (
-        "--permission-mode",
-        "default",
-        "--tools",
-        "Read,Glob,Grep,AskUserQuestion",
-        "--strict-mcp-config",
-        "--disable-slash-commands",
-    ),
-    "full-access": ("--permission-mode", "bypassPermissions"),
-}
 INSTALL = "install Claude Code (`npm install -g @anthropic-ai/claude-code`), or `pip install 'handraise[claude]'`"
+
+KNOWN = Capabilities(
+    agent="claude",
+    installed=True,
+    questions=True,
+    permissions=True,
+    several_questions=True,
+    multi_select=True,
+    free_text=True,
+    notes=True,
+    edits=True,
+    plans=True,
+    subagents=True,
+    resume=True,
+    attach=True,
+    modes=modes_of("claude"),
+)
 
 
 class Claude:
@@ -66,11 +66,7 @@ class Claude:
         self._terminals = Terminals()
 
     def check(self, start: Start) -> None:
-        if start.mode is not None and start.mode not in MODES:
-            raise SettingsError(
-                f"claude has no mode {start.mode!r}: it cannot be kept to the working folder; choose one of: "
-                f"{', '.join(MODES)}"
-            )
+        check_mode("claude", start.mode)
 
     async def open(self, asker: Asker, start: Start) -> ClaudeSession:
         self.check(start)
@@ -88,7 +84,7 @@ class Claude:
 
     async def _open(self, asker: Asker, start: Start, *, session: str, resume: bool = False) -> ClaudeSession:
         arguments = [*STREAM, "--permission-prompt-tool", "stdio", "--resume" if resume else "--session-id", session]
-        arguments += MODES[start.mode] if start.mode is not None else ()
+        arguments += (TABLE[start.mode].claude if start.mode is not None else None) or ()
         if start.handling.question_policy == "reject":
             arguments += ("--disallowedTools", "AskUserQuestion")
         try:
@@ -102,38 +98,13 @@ class Claude:
         return opened
 
     async def look(self, *, probe: bool = False) -> Capabilities:
+        seen = await looked_at(KNOWN, self._command, env=self._env(), install=INSTALL)
+        if not probe or not seen.installed:
+            return seen
         try:
-            command = self._command()
-            version = await self._version(command)
+            return await self._probe(seen)
         except (AgentFailed, ProcessFailed) as error:
-            return Capabilities(agent=self.name, installed=False, problem=error.message)
-        checked: tuple[str, ...] = ("installed", "version")
-        problem = None
-        if probe:
-            try:
-                version, checked = await self._probe(version)
-            except (AgentFailed, ProcessFailed) as error:
-                problem = error.message
-        return Capabilities(
-            agent=self.name,
-            installed=True,
-            version=version,
-            program=command[0],
-            questions=True,
-            permissions=True,
-            several_questions=True,
-            multi_select=True,
-            free_text=True,
-            notes=True,
-            edits=True,
-            plans=True,
-            subagents=True,
-            resume=True,
-            attach=True,
-            modes=tuple(MODES),
-            checked=checked,
-            problem=problem,
-        )
+            return replace(seen, problem=error.message)
 
     async def close(self) -> None:
         return
@@ -147,22 +118,7 @@ class Claude:
     def edits(self, *, url: str, token: str) -> Sequence[Edit]:
         return edits(url=url, token=token, environ=self._env())
 
-    async def _version(self, command: tuple[str, ...]) -> str | None:
-        async with await Process.start([*command, "--version"], env=self._env()) as process:
-            try:
-                async with asyncio.timeout(VERSION_PATIENCE):
-                    said = [line async for line in process.lines()]
-                    code = await process.wait()
-            except TimeoutError:
-                raise AgentFailed(f"{command[0]!r} did not say its version; check that it runs") from None
-            text = b"\n".join(said).decode(errors="replace")
-            found = re.search(r"\d+(?:\.\d+)+", text)
-            if code != 0 or found is None:
-                words = inert((process.stderr_tail or text).strip()[-300:])
-                raise AgentFailed(f"{command[0]!r} did not say its version ({words or f'exit code {code}'}); {INSTALL}")
-            return found[0]
-
-    async def _probe(self, version: str | None) -> tuple[str | None, tuple[str, ...]]:
+    async def _probe(self, seen: Capabilities) -> Capabilities:
         """Shake hands with the program, in an empty folder, without a turn."""
         with tempfile.TemporaryDirectory(prefix="handraise-") as folder:
             process = await Process.start(
@@ -171,33 +127,29 @@ class Claude:
                 env=self._env(),
             )
             control = Control(process)
-            async with process, asyncio.TaskGroup() as tasks:
-                listening = tasks.create_task(control.listen(lambda message: None))
-                try:
-                    told = await control.request("initialize", timeout=PROBE_PATIENCE, hooks=HOOKS)
-                finally:
-                    listening.cancel()
-        checked = ["installed", "version"]
+            async with process, listening(control.listen(lambda message: None)):
+                told = await control.request("initialize", timeout=PROBE_PATIENCE, hooks=HOOKS)
+        checked = list(seen.checked)
         if told.get("hooks_applied") is True:  # where questions and plans are held
             checked += ["questions", "permissions", "plans"]
         said = told.get("claude_code_version")
-        version = said if isinstance(said, str) else version
-        if version is not None and tuple(map(int, version.split(".")[:3])) >= DEFERS_SINCE:
+        version = said if isinstance(said, str) else seen.version or ""
+        if tuple(map(int, re.findall(r"\d+", version)[:3])) >= DEFERS_SINCE:
             checked.append("resume")
-        return version, tuple(checked)
+        return replace(seen, version=version, checked=tuple(checked))
 
     def _command(self) -> tuple[str, ...]:
         """The settings' own, else the program on the PATH, else the one that the SDK's package brings along."""
         if self._settings.command:
             return self._settings.command
-        if found := shutil.which("claude", path=self._env().get("PATH")):
-            return (found,)
-        package = find_spec("claude_agent_sdk")
-        if package is not None and package.origin is not None:
-            bundled = Path(package.origin).parent / "_bundled" / "claude"
-            if bundled.is_file():
-                return (str(bundled),)
-        raise AgentFailed(f"there is no program `claude`; {INSTALL}")
+        try:
+            return (found(self.name, env=self._env(), install=INSTALL),)
+        except AgentFailed:
+            package = find_spec("claude_agent_sdk")
+            bundled = Path(package.origin).parent / "_bundled" / "claude" if package and package.origin else None
+            if bundled is None or not bundled.is_file():
+                raise
+            return (str(bundled),)
 
     def _env(self, *, session: str | None = None) -> dict[str, str]:
         ours = {"CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1"}

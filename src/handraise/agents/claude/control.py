@@ -16,9 +16,10 @@ from itertools import count
 from typing import Any
 
 from handraise.errors import AgentFailed
+from handraise.inert import inert
 from handraise.transports.process import Process
 
-__all__ = ["Control"]
+__all__ = ["Control", "blocks_of", "problem_of", "result_text"]
 
 log = logging.getLogger(__name__)
 
@@ -93,3 +94,32 @@ class Control:
         waiting = self._waiting.get(id) if isinstance(id, str) else None
         if waiting is not None and not waiting.done():
             waiting.set_result(response)
+
+
+def blocks_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The parts of what was said or of what came of calls."""
+    inner = message.get("message")
+    content = inner.get("content") if isinstance(inner, dict) else None
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def result_text(block: Mapping[str, Any]) -> str:
+    content = block.get("content")
+    if isinstance(content, list):
+        return "\n".join(str(each.get("text", "")) for each in content if isinstance(each, dict))
+    return content if isinstance(content, str) else ""
+
+
+def problem_of(result: Mapping[str, Any]) -> str:
+    """Why a turn failed, in Claude's words; empty if it did not."""
+    if result.get("stop_reason") == "tool_deferred_unavailable":
+        return "the call that was deferred cannot be taken up here"
+    if not result.get("is_error") and result.get("subtype", "success") == "success":
+        return ""
+    errors = result.get("errors")
+    words = [str(each) for each in errors] if isinstance(errors, list) else []
+    said = result.get("result")
+    if isinstance(said, str) and said:
+        words.insert(0, said)
+    reason = result.get("terminal_reason") or result.get("subtype") or "it did not say why"
+    return inert("; ".join(words) or str(reason))

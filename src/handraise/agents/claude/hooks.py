@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -37,7 +37,9 @@ from handraise.agents import Asker, Left
 from handraise.agents.claude.settings import MANAGED
 from handraise.agents.claude.translate import PLAN, QUESTION, from_answer, local_answer, to_ask
 from handraise.asks import Answer, Ask, Origin
+from handraise.callers import TooLarge, read_body, until_gone
 from handraise.errors import AlreadyAnswered, AskDiffers, AskNotFound, HandraiseError, Withdrawn
+from handraise.terminals import retire, take_back
 
 __all__ = ["ID_PREFIX", "Terminals"]
 
@@ -45,11 +47,9 @@ log = logging.getLogger(__name__)
 
 AGENT = "claude"
 ID_PREFIX = "claude-terminal:"  # of the asks that come this way; the dialog they belong to is in a terminal
-MOST_BYTES = 4 * 1024 * 1024  # of a body, as everywhere at the desk; larger ones are what tools read, not what is asked
 MOST_SENT = 1000  # answers of which the outcome is waited for; a terminal that was killed never tells it
 MOST_TWINS = 100  # of one call, at a time
-OPENING = 0.1  # seconds after which an ask that is just being raised is there
-TRIES = 20
+OPENING = 0.1  # seconds in which an ask that is taken back is heard of
 
 DISMISSED = "answered or dismissed in the terminal"
 MOVED_ON = "Claude went on without the answer"
@@ -178,7 +178,7 @@ class Terminals:
         if request.headers.get(MANAGED):
             return _no_opinion()
         try:
-            happened = Happened.parse(await _body(request))
+            happened = Happened.parse(await read_body(request.scope, request.receive))
             match happened.event:
                 case "PermissionRequest":
                     return await self._asked(happened, request)
@@ -191,7 +191,7 @@ class Terminals:
                     await self._retire([call for call in calls if call.subagent == happened.subagent], reason=MOVED_ON)
                 case "SessionEnd":
                     await self._retire(list(self._of(happened, request)), reason=ENDED)
-        except Broken as problem:
+        except (Broken, TooLarge) as problem:  # what is too large is what a tool read, not what is asked
             log.warning("a hook of Claude Code said what cannot be understood: %s", problem)
         return _no_opinion()
 
@@ -251,7 +251,7 @@ class Terminals:
         try:
             async with asyncio.TaskGroup() as tasks:
                 asking = tasks.create_task(_outcome(call))
-                leaving = tasks.create_task(_hang_up(request))
+                leaving = tasks.create_task(until_gone(request.receive))
                 await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
                 has_left = leaving.done()
                 if has_left and not asking.done():
@@ -276,11 +276,11 @@ class Terminals:
 
     async def retire(self, desk: Left) -> None:
         """Withdraw what a desk before this one held: the connections died with it, the dialogs are still open."""
-        left = [ask.id async for ask in desk.asks(state="asked", agent=AGENT) if ID_PREFIX in ask.id]
-        for id in left:
-            if not any(id.rpartition("#")[0].endswith(call.ask.id) for call in self._calls):
-                with suppress(AlreadyAnswered, AskNotFound):
-                    await desk.withdraw(id, reason=IN_THE_TERMINAL)
+
+        def is_held(id: str) -> bool:
+            return any(id.rpartition("#")[0].endswith(call.ask.id) for call in self._calls)
+
+        await retire(desk, agent=AGENT, prefix=ID_PREFIX, reason=IN_THE_TERMINAL, is_held=is_held)
 
     # What the terminal tells ------------------------------------------------------------------------------
 
@@ -348,17 +348,7 @@ class Terminals:
     async def _take_back(self, call: Call, *, reason: str, answer: Answer | None = None) -> None:
         """The terminal was faster, or has gone on: the held call ends without an opinion."""
         call.is_local = True
-        for _ in range(TRIES):
-            try:
-                await call.asker.withdraw(call.ask.id, reason=reason, answer=answer)
-            except AskNotFound:  # it is only just being raised
-                await asyncio.sleep(OPENING)
-                continue
-            except AlreadyAnswered:
-                call.asker.delivered(call.ask.id, error=ELSEWHERE)
-            except HandraiseError as problem:
-                log.warning("ask %s cannot be withdrawn: %s", call.ask.id, problem.code)
-            return
+        await take_back(call.asker, call.ask.id, reason=reason, too_late=ELSEWHERE, answer=answer)
 
 
 def _no_opinion() -> Response:
@@ -375,24 +365,3 @@ async def _outcome(call: Call) -> Answer | HandraiseError:
         return await call.asker.ask(call.ask, ordinal=True)
     except HandraiseError as raised:
         return raised
-
-
-async def _hang_up(request: Request) -> None:
-    """Return once the caller has left."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _body(request: Request) -> bytes:
-    """Raises Broken."""
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > MOST_BYTES:
-                raise Broken(f"more than {MOST_BYTES // 1024 // 1024} MiB")
-            chunks.append(chunk)
-    except ClientDisconnect:
-        raise Broken("the caller left before its end") from None
-    return b"".join(chunks)

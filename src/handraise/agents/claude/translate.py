@@ -6,13 +6,14 @@ A question, a plan and a permission are one thing on its wire: a tool that may n
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from handraise import wording
 from handraise.asks import Answer, Ask, Kind, Option, Origin, Permission, Question, Scope
 from handraise.errors import AskDoesNotFit
+from handraise.foreign import hunks, mapping_of, one_line, rest_of, text_of
 from handraise.forms import to_content, to_questions, to_visit
 
 __all__ = [
@@ -30,8 +31,6 @@ __all__ = [
 QUESTION, PLAN = "AskUserQuestion", "ExitPlanMode"
 NOTES_ONLY = "(notes only)"  # what the terminal sends for a question with a note and no choice
 SEPARATOR = ", "  # between the labels of several choices; also what the terminal writes
-LONGEST_SUMMARY = 200
-MOST_COMPARED = 500  # lines of a text up to which a diff is worked out; above, it is shown as removed and added
 
 _KINDS: Mapping[str, Kind] = {"choice": "choice", "text": "text", "number": "number"}
 _FILES = {
@@ -68,7 +67,7 @@ def from_answer(ask: Ask, answer: Answer) -> dict[str, Any]:
     turn. Whatever would be invalid there is a refusal here, since an invalid reply burns the request.
     """
     if answer.rejected or answer.reply == "reject":
-        return {"behavior": "deny", "message": _refusal(ask, answer)}
+        return {"behavior": "deny", "message": wording.refusal(ask, answer)}
     if ask.permission is None:
         return {"behavior": "allow", "updatedInput": _answered(ask, answer)}
     permission = ask.permission
@@ -92,14 +91,14 @@ def local_answer(ask: Ask, tool_input: Any, tool_response: Any) -> Answer:
         ran = {key: given[key] for key in wanted if key in given} if ask.permission.kind == "plan" else dict(given)
         return Answer(reply="once", input=ran if ran and ran != wanted else None, by="agent", via="agent")
     said = tool_response if isinstance(tool_response, Mapping) else given
-    chosen, annotations = _mapping(said, "answers"), _mapping(said, "annotations")
+    chosen, annotations = mapping_of(said, "answers"), mapping_of(said, "annotations")
     answers: list[tuple[str, ...]] = []
     notes: list[str | None] = []
     for question in ask.questions:
         text = chosen.get(question.question)
         answers.append(_choices(question, text) if isinstance(text, str) else ())
-        notes.append(_text(_mapping(annotations, question.question), "notes") or None)
-    if not any(answers) and (response := _text(said, "response")):
+        notes.append(text_of(mapping_of(annotations, question.question), "notes") or None)
+    if not any(answers) and (response := text_of(said, "response")):
         answers[0] = (response,)
     return Answer(
         answers=tuple(answers),
@@ -111,16 +110,16 @@ def local_answer(ask: Ask, tool_input: Any, tool_response: Any) -> Answer:
 
 def form_to_ask(fields: Mapping[str, Any], *, id: str, origin: Origin) -> Ask:
     """What an MCP server wants filled in. Raises AskDoesNotFit."""
-    message = _text(fields, "message")
+    message = text_of(fields, "message")
     if fields.get("mode") == "url":
-        questions = to_visit(_text(fields, "url"), message=message)
+        questions = to_visit(text_of(fields, "url"), message=message)
     else:
         order = fields.get("property_order")
         questions = to_questions(
             fields.get("requested_schema"), message=message, order=order if isinstance(order, list) else None
         )
     known = ("subtype", "message", "mode", "url", "requested_schema", "property_order")
-    return Ask(id=id, questions=questions, origin=origin, extra=_rest(fields, known))
+    return Ask(id=id, questions=questions, origin=origin, extra=rest_of(fields, known))
 
 
 def from_form_answer(ask: Ask, answer: Answer) -> dict[str, Any]:
@@ -132,24 +131,18 @@ def from_form_answer(ask: Ask, answer: Answer) -> dict[str, Any]:
 
 def told_later(ask: Ask, answer: Answer) -> str:
     """What Claude is told in a prompt where the call that asked is gone."""
-    by_subagent = "A subagent of yours" if ask.origin.parent and "/" in ask.origin.session else "You"
-    refused = _refusal(ask, answer) if answer.rejected else ""
-    if ask.permission is None:
-        asked = "; ".join(f'"{question.question}"' for question in ask.questions)
-        if refused:
-            return f"{by_subagent} asked: {asked}. That was not answered: {refused}"
-        return f"{by_subagent} asked: {asked}; the answer is: {_in_words(ask, answer)}."
-    tool = ask.permission.tool
-    if ask.permission.kind == "plan":
-        if refused:
-            return f"You presented a plan with {tool}. It was not approved: {refused}"
-        return (
-            f"You presented a plan with {tool}. It was approved: call {tool} once more, with the same plan, and go on."
-        )
-    call = f"{tool} with the input {json.dumps(ask.permission.input, ensure_ascii=False)}"
-    if refused:
-        return f"{by_subagent} asked to call {call}. That was refused: {refused}"
-    return f"{by_subagent} asked to call {call}. That is allowed: make exactly that call again, it was not run."
+    permission = ask.permission
+    if permission is not None and permission.kind == "plan":
+        presented = f"You presented a plan with {permission.tool}."
+        if answer.rejected:
+            return f"{presented} It was not approved: {wording.refusal(ask, answer)}"
+        return f"{presented} It was approved: call {permission.tool} once more, with the same plan, and go on."
+    wanted = ""
+    if permission is not None:
+        wanted = f"to call {permission.tool} with the input {json.dumps(permission.input, ensure_ascii=False)}"
+    answered = f"; the answer is: {_in_words(ask, answer)}."
+    again = "make exactly that call again, it was not run"
+    return wording.told_later(ask, answer, wanted=wanted, answered=answered, again=again)
 
 
 def is_same_call(ask: Ask, tool_name: str, tool_input: Any) -> bool:
@@ -186,10 +179,10 @@ def _question(entry: Any, *, number: int) -> Question:
     return Question(
         entry["question"],
         tuple(_option(option, number=number) for option in options),
-        header=_text(entry, "header"),
+        header=text_of(entry, "header"),
         multiple=entry.get("multiSelect") is True,
-        kind=_KINDS.get(_text(entry, "kind"), "choice"),
-        extra=_rest(entry, known),
+        kind=_KINDS.get(text_of(entry, "kind"), "choice"),
+        extra=rest_of(entry, known),
     )
 
 
@@ -198,9 +191,9 @@ def _option(entry: Any, *, number: int) -> Option:
         raise AskDoesNotFit(f"an option of question {number} has no label")
     return Option(
         entry["label"],
-        description=_text(entry, "description"),
-        preview=_text(entry, "preview") or None,
-        extra=_rest(entry, ("label", "description", "preview")),
+        description=text_of(entry, "description"),
+        preview=text_of(entry, "preview") or None,
+        extra=rest_of(entry, ("label", "description", "preview")),
     )
 
 
@@ -218,7 +211,7 @@ def _answered(ask: Ask, answer: Answer) -> dict[str, Any]:
         if len(labels) > 1 and any(SEPARATOR in label for label in labels):
             said.append("chosen: " + "; ".join(f'"{label}"' for label in labels))
         if answer.by_policy and len(answers) == 1:
-            said.append(_by_policy(answer))
+            said.append(wording.by_policy(answer))
         annotation: dict[str, str] = {}
         if said:
             annotation["notes"] = "; ".join(said)
@@ -236,14 +229,6 @@ def _answered(ask: Ask, answer: Answer) -> dict[str, Any]:
 def _preview(question: Question, values: Sequence[str]) -> str | None:
     """Of one choice; Claude has no place for those of several."""
     return next((option.preview for option in question.options if (option.value,) == tuple(values)), None)
-
-
-def _by_policy(answer: Answer) -> str:
-    name = answer.by.removeprefix("policy:")
-    if name == "timeout":
-        waited, *chose = [*answer.why, "no answer in time"]
-        return f"chosen by policy {chose[0] if len(chose) > 1 else name}, since there was {waited}"
-    return f"chosen by policy {name}, no person was asked"
 
 
 def _choices(question: Question, text: str) -> tuple[str, ...]:
@@ -280,19 +265,19 @@ def _in_words(ask: Ask, answer: Answer) -> str:
 
 
 def _plan(tool_input: Mapping[str, Any], *, origin: Origin) -> Permission:
-    plan = _text(tool_input, "plan")
+    plan = text_of(tool_input, "plan")
     first = next((line.strip("# ").strip() for line in plan.splitlines() if line.strip("# ").strip()), "")
     scope = Scope(id="mode:acceptEdits", label=_MODES["acceptEdits"])
     return Permission(
         tool=PLAN,
         kind="plan",
-        summary=_line(f"Plan: {first}" if first else "A plan without a text"),
+        summary=one_line(f"Plan: {first}" if first else "A plan without a text"),
         cwd=origin.cwd,
         input=_plan_input(tool_input),
         replies=("once", "always", "reject"),
         scopes=(scope,),
         editable=True,
-        extra={"input": rest} if (rest := _rest(tool_input, ("plan",))) else None,
+        extra={"input": rest} if (rest := rest_of(tool_input, ("plan",))) else None,
     )
 
 
@@ -304,35 +289,35 @@ def _permission(tool: str, given: Mapping[str, Any], *, origin: Origin, fields: 
     known = ("subtype", "tool_name", "input", "tool_use_id", "agent_id")
     suggestions = list(_suggestions(fields))
     scopes = tuple(scope for scope, _ in _scopes(suggestions))
-    paths = dict.fromkeys(path for path in (*_paths(given), _text(fields, "blocked_path")) if path)
+    paths = dict.fromkeys(path for path in (*_paths(given), text_of(fields, "blocked_path")) if path)
     return Permission(
         tool=tool,
         summary=_summary(tool, given, fields=fields),
-        command=_text(given, "command") or None,
+        command=text_of(given, "command") or None,
         paths=tuple(paths),
         diff=_diff(given),
         cwd=origin.cwd,
-        url=_text(given, "url") or None,
+        url=text_of(given, "url") or None,
         input=dict(given),
         replies=("once", "always", "reject") if scopes else ("once", "reject"),
         scopes=scopes,
         editable=True,
-        extra=_rest(fields, known),
+        extra=rest_of(fields, known),
     )
 
 
 def _paths(given: Mapping[str, Any]) -> Iterator[str]:
     for key in ("file_path", "notebook_path", "path"):
-        yield _text(given, key)
+        yield text_of(given, key)
 
 
 def _summary(tool: str, given: Mapping[str, Any], *, fields: Mapping[str, Any]) -> str:
     """One line that a person understands, out of what will happen rather than out of what the model says about it."""
     path = next((path for path in _paths(given) if path), "")
-    server = _text(_mapping(fields, "mcp_server"), "name")
+    server = text_of(mapping_of(fields, "mcp_server"), "name")
     match tool:
         case "Bash" | "PowerShell":
-            line = _text(given, "command") or "Run a command"
+            line = text_of(given, "command") or "Run a command"
         case "Edit" | "MultiEdit" | "NotebookEdit":
             line = f"Change {path}"
         case "Write":
@@ -340,18 +325,18 @@ def _summary(tool: str, given: Mapping[str, Any], *, fields: Mapping[str, Any]) 
         case "Read":
             line = f"Read {path}"
         case "Glob" | "Grep":
-            line = f"Search for {_text(given, 'pattern')}" + (f" in {path}" if path else "")
+            line = f"Search for {text_of(given, 'pattern')}" + (f" in {path}" if path else "")
         case "WebFetch":
-            line = f"Fetch {_text(given, 'url')}"
+            line = f"Fetch {text_of(given, 'url')}"
         case "WebSearch":
-            line = f"Search the web for {_text(given, 'query')}"
+            line = f"Search the web for {text_of(given, 'query')}"
         case "Agent" | "Task":
-            line = f"Start a subagent: {_text(given, 'description')}"
+            line = f"Start a subagent: {text_of(given, 'description')}"
         case _ if server:
-            line = f"Call {_text(fields, 'display_name') or tool} of the MCP server {server}"
+            line = f"Call {text_of(fields, 'display_name') or tool} of the MCP server {server}"
         case _:
-            line = f"Use {_text(fields, 'display_name') or tool}" + (f" on {path}" if path else "")
-    return _line(line)
+            line = f"Use {text_of(fields, 'display_name') or tool}" + (f" on {path}" if path else "")
+    return one_line(line)
 
 
 def _diff(given: Mapping[str, Any]) -> str | None:
@@ -361,22 +346,14 @@ def _diff(given: Mapping[str, Any]) -> str | None:
         return None
     edits = given.get("edits")
     changes = [each for each in edits if isinstance(each, Mapping)] if isinstance(edits, list) else [given]
-    hunks: list[str] = []
+    lines: list[str] = []
     for change in changes:
         old, new = change.get("old_string"), change.get("new_string")
         if not isinstance(new, str):
             old, new = "", change.get("content", change.get("new_source"))
         if isinstance(new, str):
-            hunks += _hunks(old if isinstance(old, str) else "", new)
-    return "\n".join([f"--- {path}", f"+++ {path}", *hunks]) if hunks else None
-
-
-def _hunks(old: str, new: str) -> list[str]:
-    before, after = old.splitlines(), new.splitlines()
-    if before and max(len(before), len(after)) <= MOST_COMPARED:
-        return list(difflib.unified_diff(before, after, lineterm=""))[2:]
-    head = f"@@ -{min(len(before), 1)},{len(before)} +{min(len(after), 1)},{len(after)} @@"
-    return [head, *(f"-{line}" for line in before), *(f"+{line}" for line in after)]
+            lines += hunks(old if isinstance(old, str) else "", new)
+    return "\n".join([f"--- {path}", f"+++ {path}", *lines]) if lines else None
 
 
 # How far an `always` reaches ----------------------------------------------------------------------------------------
@@ -431,7 +408,7 @@ def _sent_to(destination: str, update: _Update) -> _Update:
 
 def _rule_text(rule: Any) -> str:
     """As Claude writes a rule in its settings: `Bash(touch:*)`, or the tool alone."""
-    tool, content = _text(rule, "toolName"), _text(rule, "ruleContent")
+    tool, content = text_of(rule, "toolName"), text_of(rule, "ruleContent")
     return f"{tool}({content})" if content else tool
 
 
@@ -452,50 +429,3 @@ def _narrowed(update: _Update, patterns: tuple[str, ...] | None) -> dict[str, An
     key = "rules" if entry["type"] == "addRules" else "directories"
     kept = [each for each, pattern in zip(entry[key], update.patterns, strict=True) if pattern in patterns]
     return {**entry, key: kept} if kept else None
-
-
-# Refusals -----------------------------------------------------------------------------------------------------------
-
-
-def _refusal(ask: Ask, answer: Answer) -> str:
-    """What the model is told; never empty, since an empty message leaves it with an error it cannot read."""
-    reason = (answer.reason or "").strip()
-    permission = ask.permission
-    if not answer.by_policy:
-        if reason:
-            return reason
-        if permission is None:
-            return "The person does not want to answer this; go on without the answer, or ask something else."
-        if permission.kind == "plan":
-            return "The person does not approve this plan; change it, or ask what is wrong with it."
-        return "The person does not allow this; go on without it, or ask what to do instead."
-    why = reason or "No person decided this"
-    why = why if why.endswith((".", "!", "?")) else f"{why}."
-    if permission is None:
-        return f"{why} Decide yourself and note the assumption."
-    if permission.kind == "plan":
-        return f"{why} The plan is not approved; end your turn with what is missing."
-    return f"{why} Do not try it in another way: go on without it, and note what is missing."
-
-
-# Reading ------------------------------------------------------------------------------------------------------------
-
-
-def _text(mapping: Any, key: str) -> str:
-    value = mapping.get(key) if isinstance(mapping, Mapping) else None
-    return value if isinstance(value, str) else ""
-
-
-def _mapping(mapping: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = mapping.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _rest(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any] | None:
-    """What we do not know, kept as it came."""
-    return {key: value for key, value in entry.items() if key not in known} or None
-
-
-def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_SUMMARY else f"{line[: LONGEST_SUMMARY - 1]}…"

@@ -11,8 +11,10 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from handraise import wording
 from handraise.asks import Answer, Ask, Option, Origin, Permission, Question, Scope
 from handraise.errors import AskDoesNotFit
+from handraise.foreign import one_line, text_of
 from handraise.forms import to_content, to_questions, to_visit
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "QUESTION_TOOL",
     "TOOL",
     "ask_id",
+    "called",
     "content_id",
     "from_answer",
     "is_same_call",
@@ -45,7 +48,6 @@ METHODS = frozenset({COMMAND, FILES, PERMISSIONS, INPUT, TOOL, ELICITATION})
 
 NONE_FITS = "None of the above"  # how Codex's own terminal says it
 NOTE = "user_note: "  # before what a person wrote, again as its terminal does
-LONGEST_SUMMARY = 200
 SHELL_FLAGS = ("-c", "-lc")
 
 # What the model may ask through us. Its own `request_user_input` is there in plan mode only, for one choice each.
@@ -136,7 +138,7 @@ def from_answer(method: str, ask: Ask, answer: Answer) -> dict[str, Any]:
         case "item/tool/requestUserInput":
             return {"answers": _input_answers(ask, answer)}
         case "item/tool/call":
-            text = _refusal(ask, answer) if is_refused else _in_words(ask, answer)
+            text = wording.refusal(ask, answer) if is_refused else _in_words(ask, answer)
             return {"contentItems": [{"type": "inputText", "text": text}], "success": not is_refused}
         case _ if is_refused:
             return {"action": "decline"}
@@ -156,7 +158,7 @@ def refused(method: str, params: Mapping[str, Any], problem: str) -> dict[str, A
             return {"permissions": {}, "scope": "turn"}
         case "item/tool/requestUserInput":
             entries = params.get("questions")
-            ids = [_text(entry, "id") for entry in entries] if isinstance(entries, list) else []
+            ids = [text_of(entry, "id") for entry in entries] if isinstance(entries, list) else []
             return {"answers": {id: {"answers": [NONE_FITS, f"{NOTE}{problem}"]} for id in ids if id}}
         case "item/tool/call":
             return {"contentItems": [{"type": "inputText", "text": problem}], "success": False}
@@ -169,19 +171,19 @@ def to_steer(method: str, ask: Ask, answer: Answer) -> str | None:
     if not (answer.rejected or answer.reply == "reject"):
         return None
     if ask.permission is not None:
-        return f"Refused: {_wanted(ask.permission)}. {_refusal(ask, answer)}"
+        return f"Refused: {_wanted(ask.permission)}. {wording.refusal(ask, answer)}"
     if method == ELICITATION and answer.reason:
-        return f"The form was declined: {_refusal(ask, answer)}"
+        return f"The form was declined: {wording.refusal(ask, answer)}"
     return None
 
 
 def ask_id(method: str, params: Mapping[str, Any], *, thread: str, item: Mapping[str, Any] | None = None) -> str | None:
     """The most durable id there is; None for an elicitation, which has none: see `content_id`."""
-    turn = _text(params, "turnId")
-    call = _text(item, "id") if method == ELICITATION else _text(params, "callId" if method == TOOL else "itemId")
+    turn = text_of(params, "turnId")
+    call = text_of(item, "id") if method == ELICITATION else text_of(params, "callId" if method == TOOL else "itemId")
     if not call:
         return None
-    approval = _text(params, "approvalId")
+    approval = text_of(params, "approvalId")
     return f"codex:{thread}:{turn}:{call}" + (f":{approval}" if approval else "")
 
 
@@ -189,27 +191,36 @@ def content_id(params: Mapping[str, Any], *, thread: str) -> str:
     """For a request without an id of its own: a hash of what is asked. It may repeat."""
     asked = {key: value for key, value in params.items() if key != "startedAtMs"}
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()[:16]
-    return f"codex:{thread}:{_text(params, 'turnId') or '-'}:elicitation:{digest}"
+    return f"codex:{thread}:{text_of(params, 'turnId') or '-'}:elicitation:{digest}"
 
 
 def is_tool_approval(params: Mapping[str, Any]) -> bool:
     """Whether an elicitation is Codex's own request to call a tool of an MCP server."""
-    return _text(params.get("_meta"), "codex_approval_kind") == "mcp_tool_call"
+    return text_of(params.get("_meta"), "codex_approval_kind") == "mcp_tool_call"
+
+
+def called(item: Mapping[str, Any]) -> tuple[str, Any]:
+    """The name and input of a tool that is called; nothing for other items."""
+    match item.get("type"):
+        case "commandExecution":
+            return "shell", {"command": item.get("command"), "cwd": item.get("cwd")}
+        case "fileChange":
+            return "apply_patch", {"changes": item.get("changes")}
+        case "dynamicToolCall":
+            return str(item.get("tool")), item.get("arguments")
+        case "mcpToolCall":
+            return f"mcp__{item.get('server')}__{item.get('tool')}", item.get("arguments")
+        case "webSearch":
+            return "web_search", {"query": item.get("query")}
+        case _:
+            return "", None
 
 
 def told_later(ask: Ask, answer: Answer) -> str:
     """What Codex is told in a prompt where the request that asked is gone."""
-    who = "A subagent of yours" if ask.origin.parent and "/" in ask.origin.session else "You"
-    is_refused = answer.rejected or answer.reply == "reject"
-    if ask.permission is None:
-        asked = "; ".join(f'"{question.question}"' for question in ask.questions)
-        if is_refused:
-            return f"{who} asked: {asked}. That was not answered: {_refusal(ask, answer)}"
-        return f"{who} asked: {asked}. {_in_words(ask, answer)}"
-    asked = f"{who} asked for permission: {_wanted(ask.permission)}."
-    if is_refused:
-        return f"{asked} That was refused: {_refusal(ask, answer)}"
-    return f"{asked} That is allowed: make exactly that call again, it was not run."
+    wanted = f"for permission: {_wanted(ask.permission)}" if ask.permission is not None else ""
+    again = "make exactly that call again, it was not run"
+    return wording.told_later(ask, answer, wanted=wanted, answered=f". {_in_words(ask, answer)}", again=again)
 
 
 def is_same_call(ask: Ask, other: Ask) -> bool:
@@ -233,7 +244,7 @@ def _command(params: Mapping[str, Any], *, origin: Origin) -> Permission:
     """A command, input for one that runs, or a connection that the sandbox holds up."""
     command = _plain_command(params)
     network = params.get("networkApprovalContext")
-    host, protocol = _text(network, "host"), _text(network, "protocol")
+    host, protocol = text_of(network, "host"), text_of(network, "protocol")
     if not command and not host:
         raise AskDoesNotFit("a command approval names no command")
     what = f"Connect to {host}" + (f" for: {command}" if command else "") if host else command
@@ -250,10 +261,10 @@ def _command(params: Mapping[str, Any], *, origin: Origin) -> Permission:
     given |= {key: params[key] for key in ("additionalPermissions", "networkApprovalContext") if params.get(key)}
     return Permission(
         tool="shell",
-        summary=_line(what, reason=_text(params, "reason")),
+        summary=_line(what, reason=text_of(params, "reason")),
         command=command or None,
         paths=tuple(dict.fromkeys(path for path, _ in _folders(params.get("additionalPermissions")))),
-        cwd=_text(params, "cwd") or origin.cwd,
+        cwd=text_of(params, "cwd") or origin.cwd,
         url=f"{protocol or 'https'}://{host}" if host else None,
         input=given,
         replies=("once", "always", "reject") if scopes else ("once", "reject"),
@@ -268,7 +279,7 @@ def _plain_command(params: Mapping[str, Any]) -> str:
     That is taken out of the command itself: `commandActions` is Codex's reading of it, made for display, and a person
     allows what runs.
     """
-    command = _text(params, "command")
+    command = text_of(params, "command")
     try:
         words = shlex.split(command)
     except ValueError:
@@ -278,7 +289,7 @@ def _plain_command(params: Mapping[str, Any]) -> str:
     if command:
         return command
     actions = params.get("commandActions")
-    return "\n".join(_text(action, "command") for action in actions) if isinstance(actions, list) else ""
+    return "\n".join(text_of(action, "command") for action in actions) if isinstance(actions, list) else ""
 
 
 def _amendment(params: Mapping[str, Any]) -> list[str]:
@@ -291,9 +302,10 @@ def _files(params: Mapping[str, Any], item: Mapping[str, Any], *, origin: Origin
     """A patch. The request itself says nothing of it; that was in the item announced before."""
     changes = item.get("changes")
     listed = [each for each in changes if isinstance(each, Mapping)] if isinstance(changes, list) else []
-    paths = [path for each in listed for path in (_text(each, "path"), _text(each.get("kind"), "move_path")) if path]
-    root = _text(params, "grantRoot")
-    kinds = {_text(each.get("kind"), "type") for each in listed}
+    touched = [(text_of(each, "path"), text_of(each.get("kind"), "move_path")) for each in listed]
+    paths = [path for pair in touched for path in pair if path]
+    root = text_of(params, "grantRoot")
+    kinds = {text_of(each.get("kind"), "type") for each in listed}
     verb = {frozenset({"add"}): "Write", frozenset({"delete"}): "Delete"}.get(frozenset(kinds), "Change")
     what = f"{verb} {', '.join(dict.fromkeys(paths))}" if paths else "Change files; Codex does not say which"
     if root:
@@ -301,7 +313,7 @@ def _files(params: Mapping[str, Any], item: Mapping[str, Any], *, origin: Origin
     scopes = (Scope(id="session", label="for this session, these files"),) if paths else ()
     return Permission(
         tool="apply_patch",
-        summary=_line(what, reason=_text(params, "reason")),
+        summary=_line(what, reason=text_of(params, "reason")),
         paths=tuple(dict.fromkeys([*paths, *([root] if root else [])])),
         diff="\n".join(line for each in listed for line in _diff(each)) or None,
         cwd=origin.cwd,
@@ -314,9 +326,9 @@ def _files(params: Mapping[str, Any], item: Mapping[str, Any], *, origin: Origin
 
 def _diff(change: Mapping[str, Any]) -> Iterator[str]:
     """One file's part of a unified diff. Codex gives hunks for a change, the whole text for a new or deleted file."""
-    path, text = _text(change, "path"), _text(change, "diff")
+    path, text = text_of(change, "path"), text_of(change, "diff")
     lines = text.splitlines()
-    match _text(change.get("kind"), "type"):
+    match text_of(change.get("kind"), "type"):
         case "add":
             yield from ("--- /dev/null", f"+++ {path}", f"@@ -0,0 +{min(len(lines), 1)},{len(lines)} @@")
             yield from (f"+{line}" for line in lines)
@@ -324,7 +336,7 @@ def _diff(change: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"--- {path}", "+++ /dev/null", f"@@ -{min(len(lines), 1)},{len(lines)} +0,0 @@")
             yield from (f"-{line}" for line in lines)
         case _:
-            yield from (f"--- {path}", f"+++ {_text(change.get('kind'), 'move_path') or path}")
+            yield from (f"--- {path}", f"+++ {text_of(change.get('kind'), 'move_path') or path}")
             yield from lines
 
 
@@ -339,9 +351,9 @@ def _wider(params: Mapping[str, Any], *, origin: Origin) -> Permission:
         parts.append("use the network")
     return Permission(
         tool="request_permissions",
-        summary=_line(f"Allow Codex to {', '.join(parts) or 'do more'}", reason=_text(params, "reason")),
+        summary=_line(f"Allow Codex to {', '.join(parts) or 'do more'}", reason=text_of(params, "reason")),
         paths=tuple(dict.fromkeys(path for path, _ in folders)),
-        cwd=_text(params, "cwd") or origin.cwd,
+        cwd=text_of(params, "cwd") or origin.cwd,
         input=wanted,
         replies=("once", "always", "reject"),
         scopes=(Scope(id="session", label="for this session; once is for this turn"),),
@@ -362,7 +374,7 @@ def _folders(permissions: Any) -> Iterator[tuple[str, str]]:
     entries = files.get("entries")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, Mapping):
-            pairs.append((_place(entry.get("path")), _text(entry, "access") or "use"))
+            pairs.append((_place(entry.get("path")), text_of(entry, "access") or "use"))
     for pair in pairs:
         if pair not in seen:
             seen.add(pair)
@@ -371,7 +383,7 @@ def _folders(permissions: Any) -> Iterator[tuple[str, str]]:
 
 def _place(path: Any) -> str:
     if isinstance(path, Mapping):
-        return _text(path, "path") or _text(path, "pattern") or json.dumps(path.get("value", path), default=str)
+        return text_of(path, "path") or text_of(path, "pattern") or json.dumps(path.get("value", path), default=str)
     return path if isinstance(path, str) else json.dumps(path, default=str)
 
 
@@ -384,7 +396,7 @@ def _without_nulls(value: Any) -> Any:
 def _mcp_tool(params: Mapping[str, Any], item: Mapping[str, Any], *, origin: Origin) -> Permission:
     meta = params.get("_meta")
     meta = meta if isinstance(meta, Mapping) else {}
-    server, tool = _text(params, "serverName"), _text(item, "tool")
+    server, tool = text_of(params, "serverName"), text_of(item, "tool")
     given = meta.get("tool_params")
     persist = meta.get("persist")
     offered = [each for each in persist if isinstance(each, str)] if isinstance(persist, list) else []
@@ -394,7 +406,7 @@ def _mcp_tool(params: Mapping[str, Any], item: Mapping[str, Any], *, origin: Ori
     }
     scopes = tuple(Scope(id=each, label=labels[each]) for each in labels if each in offered)
     arguments = json.dumps(given, ensure_ascii=False, default=str) if given else ""
-    what = f"Call {tool} of the MCP server {server}" if tool else _text(params, "message") or "Call a tool"
+    what = f"Call {tool} of the MCP server {server}" if tool else text_of(params, "message") or "Call a tool"
     return Permission(
         tool=f"mcp__{server}__{tool}" if tool else f"mcp__{server}",
         summary=_line(f"{what} with {arguments}" if arguments else what),
@@ -402,7 +414,7 @@ def _mcp_tool(params: Mapping[str, Any], item: Mapping[str, Any], *, origin: Ori
         input=dict(given) if isinstance(given, Mapping) else None,
         replies=("once", "always", "reject") if scopes else ("once", "reject"),
         scopes=scopes,
-        extra={"message": _text(params, "message"), "server": server, "_meta": dict(meta)},
+        extra={"message": text_of(params, "message"), "server": server, "_meta": dict(meta)},
     )
 
 
@@ -444,7 +456,7 @@ def _entries(given: Any) -> list[Mapping[str, Any]]:
     if not isinstance(entries, list) or not entries:
         raise AskDoesNotFit("there are no questions; give a list of at least one")
     for number, entry in enumerate(entries, start=1):
-        if not isinstance(entry, Mapping) or not _text(entry, "question"):
+        if not isinstance(entry, Mapping) or not text_of(entry, "question"):
             raise AskDoesNotFit(f"question {number} has no text")
     return entries
 
@@ -452,15 +464,15 @@ def _entries(given: Any) -> list[Mapping[str, Any]]:
 def _inputs(params: Mapping[str, Any]) -> tuple[Question, ...]:
     """Of Codex's own question tool: one choice each, own text wherever it says so."""
     entries = _entries(params)
-    ids = [_text(entry, "id") for entry in entries]
+    ids = [text_of(entry, "id") for entry in entries]
     if not all(ids) or len(set(ids)) < len(ids):
         raise AskDoesNotFit("every question needs an id of its own, since an answer goes by it")
     known = ("question", "header", "options", "isOther", "isSecret")
     return tuple(
         Question(
-            _text(entry, "question"),
+            text_of(entry, "question"),
             options := _options(entry, number=number),
-            header=_text(entry, "header"),
+            header=text_of(entry, "header"),
             custom=entry.get("isOther") is not False or not options,
             kind="choice" if options else "text",
             extra={**(_rest(entry, known) or {}), **({"secret": True} if entry.get("isSecret") is True else {})},
@@ -474,9 +486,9 @@ def _tool_questions(params: Mapping[str, Any]) -> tuple[Question, ...]:
     known = ("question", "header", "options", "multiple", "custom")
     return tuple(
         Question(
-            _text(entry, "question"),
+            text_of(entry, "question"),
             options := _options(entry, number=number),
-            header=_text(entry, "header"),
+            header=text_of(entry, "header"),
             multiple=entry.get("multiple") is True,
             kind="choice" if options else "text",
             extra=_rest(entry, known),
@@ -490,25 +502,26 @@ def _options(entry: Mapping[str, Any], *, number: int) -> tuple[Option, ...]:
     if not isinstance(options, list):
         raise AskDoesNotFit(f"the options of question {number} are not a list")
     for option in options:
-        if not _text(option, "label"):
+        if not text_of(option, "label"):
             raise AskDoesNotFit(f"an option of question {number} has no label")
+    known = ("label", "description")
     return tuple(
-        Option(option["label"], description=_text(option, "description"), extra=_rest(option, ("label", "description")))
+        Option(option["label"], description=text_of(option, "description"), extra=_rest(option, known))
         for option in options
     )
 
 
 def _form(params: Mapping[str, Any]) -> tuple[Question, ...]:
-    message = _text(params, "message")
+    message = text_of(params, "message")
     if params.get("mode") == "url":
-        return to_visit(_text(params, "url"), message=message)
+        return to_visit(text_of(params, "url"), message=message)
     return to_questions(params.get("requestedSchema"), message=message)
 
 
 def _input_answers(ask: Ask, answer: Answer) -> dict[str, Any]:
     """By the id of each question, with own words as Codex's terminal writes them."""
     if answer.rejected:
-        said = [NONE_FITS, f"{NOTE}{_refusal(ask, answer)}"]
+        said = [NONE_FITS, f"{NOTE}{wording.refusal(ask, answer)}"]
         return {(question.extra or {})["id"]: {"answers": said} for question in ask.questions}
     notes = answer.notes or (None,) * len(ask.questions)
     answers: dict[str, Any] = {}
@@ -523,7 +536,7 @@ def _input_answers(ask: Ask, answer: Answer) -> dict[str, Any]:
         if note:
             entries.append(f"{NOTE}{note}")
         if answer.by_policy and number == 0:
-            entries.append(f"{NOTE}{_by_policy(answer)}")
+            entries.append(f"{NOTE}{wording.by_policy(answer)}")
         if entries:
             answers[(question.extra or {})["id"]] = {"answers": entries}
     return answers
@@ -543,7 +556,7 @@ def _in_words(ask: Ask, answer: Answer) -> str:
             sentence = f'"{question.question}" was left unanswered'
         sentences.append(sentence + (f" (note: {note})" if note else "") + ".")
     if answer.by_policy:
-        sentences.append(f"This was {_by_policy(answer)}.")
+        sentences.append(f"This was {wording.by_policy(answer)}.")
     return "\n".join(sentences)
 
 
@@ -551,36 +564,7 @@ def _listed(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
-def _by_policy(answer: Answer) -> str:
-    name = answer.by.removeprefix("policy:")
-    if name == "timeout":
-        waited, *chose = [*answer.why, "no answer in time"]
-        return f"chosen by policy {chose[0] if len(chose) > 1 else name}, since there was {waited}"
-    return f"chosen by policy {name}, no person was asked"
-
-
-def _refusal(ask: Ask, answer: Answer) -> str:
-    """What the model is told; never empty."""
-    reason = (answer.reason or "").strip()
-    if not answer.by_policy:
-        if reason:
-            return reason
-        if ask.permission is None:
-            return "The person does not want to answer this; go on without the answer, or ask something else."
-        return "The person does not allow this; go on without it, or ask what to do instead."
-    why = reason or "No person decided this"
-    why = why if why.endswith((".", "!", "?")) else f"{why}."
-    if ask.permission is None:
-        return f"{why} Decide yourself and note the assumption."
-    return f"{why} Do not try it in another way: go on without it, and note what is missing."
-
-
 # Reading ------------------------------------------------------------------------------------------------------------
-
-
-def _text(mapping: Any, key: str) -> str:
-    value = mapping.get(key) if isinstance(mapping, Mapping) else None
-    return value if isinstance(value, str) else ""
 
 
 def _rest(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any] | None:
@@ -590,5 +574,4 @@ def _rest(entry: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any] | No
 
 def _line(text: str, *, reason: str = "") -> str:
     """What will happen comes first, and why the model wants it after that, as far as there is room."""
-    line = " ".join((f"{text} ({reason})" if reason else text).split())
-    return line if len(line) <= LONGEST_SUMMARY else f"{line[: LONGEST_SUMMARY - 1]}…"
+    return one_line(f"{text} ({reason})" if reason else text)

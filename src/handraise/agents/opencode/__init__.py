@@ -20,10 +20,12 @@ from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Sta
 from handraise.agents.opencode.attach import Terminals, edits
 from handraise.agents.opencode.relay import Place, Relay
 from handraise.agents.opencode.server import CallRefused, Server, ServerGone, Servers, command_of, environment
-from handraise.agents.opencode.session import Folder, OpenCodeSession, rules_for
+from handraise.agents.opencode.session import Folder, OpenCodeSession, session_rules
 from handraise.asks import Handling, Permission
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
 from handraise.inert import inert
+from handraise.modes import check_mode, modes_of
+from handraise.programs import version_of
 from handraise.transports.process import Process
 
 if TYPE_CHECKING:
@@ -33,8 +35,6 @@ __all__ = ["OpenCode", "plugin"]
 
 log = logging.getLogger(__name__)
 
-MODES = ("default", "accept-edits", "bypass", "plan", "read-only", "full-access")
-LOOK = 30.0  # seconds to tell its version
 PROBE = 90.0  # seconds to start a server, on a busy machine
 ROUTES = {
     "questions": "/question/{requestID}/reply",
@@ -57,13 +57,7 @@ class OpenCode:
         self._terminals = Terminals()
 
     def check(self, start: Start) -> None:
-        if start.mode == "workspace-write":
-            raise SettingsError(
-                "opencode has no mode workspace-write: its shell is not confined to the working folder; "
-                f"choose one of {', '.join(MODES)}"
-            )
-        if start.mode is not None and start.mode not in MODES:
-            raise SettingsError(f"opencode has no mode {start.mode!r}; choose one of {', '.join(MODES)}")
+        check_mode("opencode", start.mode)
         if start.cwd is not None and not Path(start.cwd).is_dir():
             raise SettingsError(f"there is no folder {start.cwd!r} to start opencode in; create it or choose another")
         command_of(self._settings)
@@ -148,8 +142,8 @@ class OpenCode:
     async def look(self, *, probe: bool = False) -> Capabilities:
         try:
             command = command_of(self._settings)
-            version = await self._version(command)
-        except (SettingsError, AgentFailed) as missing:
+            version = await version_of(command, env=environment(self._settings), install="check that it is OpenCode")
+        except (SettingsError, AgentFailed, ProcessFailed) as missing:
             return Capabilities(agent=self.name, installed=False, problem=str(missing))
         known = Capabilities(
             agent=self.name,
@@ -165,7 +159,7 @@ class OpenCode:
             subagents=True,
             resume=True,
             attach=True,
-            modes=MODES,
+            modes=modes_of("opencode"),
         )
         if not probe:
             return known
@@ -174,22 +168,6 @@ class OpenCode:
                 return await _seen(known, server)
         except (AgentFailed, SettingsError) as trouble:
             return replace(known, problem=str(trouble))
-
-    async def _version(self, command: Sequence[str]) -> str:
-        try:
-            async with (
-                asyncio.timeout(LOOK),
-                await Process.start([*command, "--version"], env=environment(self._settings)) as process,
-            ):
-                lines = [line.decode("utf-8", errors="replace") async for line in process.lines()]
-        except TimeoutError:
-            raise AgentFailed(f"{command[0]!r} did not tell its version within {LOOK:.0f} seconds") from None
-        except ProcessFailed as error:
-            raise AgentFailed(str(error)) from error
-        version = re.search(r"\d+\.\d+\S*", "\n".join(lines))
-        if version is None:
-            raise AgentFailed(f"{command[0]!r} does not tell a version; is it OpenCode?")
-        return inert(version[0])
 
     @asynccontextmanager
     async def _probed(self, command: Sequence[str]) -> AsyncIterator[Server]:
@@ -252,7 +230,7 @@ def _resolved(cwd: str | None) -> str:
 
 async def _created(folder: Folder, start: Start) -> str:
     body: dict[str, Any] = {"title": f"handraise {start.session}"}  # one without a title asks the model for one
-    if rules := await rules_for(start, folder.server, cwd=folder.cwd):
+    if rules := await session_rules(start, folder.server, cwd=folder.cwd):
         body["permission"] = rules
     session = await folder.server.post("/session", body, directory=folder.cwd)
     if not isinstance(session, dict) or not isinstance(session.get("id"), str):

@@ -25,14 +25,16 @@ from pathlib import Path
 from typing import Any
 
 from starlette.background import BackgroundTask
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from handraise.agents import Asker, Edit, Left
 from handraise.agents.opencode.translate import AGENT, ASKED, SETTLED, from_answer, local_answer, request_of, to_ask
 from handraise.asks import Answer, Ask
+from handraise.callers import TooLarge, read_body, until_gone
 from handraise.errors import AlreadyAnswered, AskDoesNotFit, AskNotFound, HandraiseError, SettingsError, Withdrawn
+from handraise.terminals import retire
 from handraise.wire import BadBody, parse
 
 __all__ = ["GONE", "ID_PREFIX", "STOPPED", "Terminals", "edits"]
@@ -43,7 +45,6 @@ ID_PREFIX = f"{AGENT}-terminal:"  # of the asks that come this way, which only a
 HOLD = 50.0  # seconds; proxies cut what is silent for a minute
 GRACE = 3.0  # seconds in which the plugin comes back; its first try is a quarter of a second after a call broke
 BACK = 10.0  # seconds in which every plugin has found a desk that was restarted; its longest pause is four
-MOST_BYTES = 4 * 1024 * 1024  # of a body, as everywhere at the desk
 
 AGENTS_OWN = "agent"  # who an answer is by that was given in the terminal
 GONE = "the terminal is gone"
@@ -107,29 +108,26 @@ class Terminals:
 
     async def retire(self, desk: Left) -> None:
         """Withdraw what a desk before this one left open, once those terminals that are still there have come back."""
-        left = [ask.id async for ask in desk.asks(state="asked", agent=AGENT) if ID_PREFIX in ask.id]
-        if not left:
-            return
-        await asyncio.sleep(self._back)
-        for id in left:
-            if not any(id.endswith(brought) for _, brought in self._last):
-                with suppress(HandraiseError):
-                    await desk.withdraw(id, reason=GONE)
+
+        def is_held(id: str) -> bool:
+            return any(id.endswith(brought) for _, brought in self._last)
+
+        await retire(desk, agent=AGENT, prefix=ID_PREFIX, reason=GONE, is_held=is_held, back=self._back)
 
     async def _ask(self, request: Request) -> Response:
         try:
             return await self._held(request)
-        except (AskDoesNotFit, BadBody) as problem:
+        except (AskDoesNotFit, BadBody, TooLarge) as problem:
             log.warning("what a terminal of OpenCode asks does not fit, and is asked there alone: %s", problem.code)
             raise
 
     async def _held(self, request: Request) -> Response:
-        ask = parse(Brought, await _body(request)).ask()
+        ask = parse(Brought, await read_body(request.scope, request.receive)).ask()
         asker: Asker = request.scope["asker"]
         key = request.scope["token"].name, ask.id
         this = self._last[key] = object()
         asking = asyncio.ensure_future(asker.ask(ask))
-        hanging_up = asyncio.ensure_future(_hang_up(request))
+        hanging_up = asyncio.ensure_future(until_gone(request.receive))
         try:
             await asyncio.wait({asking, hanging_up}, timeout=self._hold, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
@@ -167,7 +165,7 @@ class Terminals:
         return is_last
 
     async def _settled(self, request: Request) -> Response:
-        told = parse(Settled, await _body(request))
+        told = parse(Settled, await read_body(request.scope, request.receive))
         ask = told.asked.ask()
         answer = local_answer(ask, told.event) if told.event.get("type") in SETTLED else None
         asker: Asker = request.scope["asker"]
@@ -180,7 +178,7 @@ class Terminals:
         return Response(status_code=204)
 
     async def _delivered(self, request: Request) -> Response:
-        told = parse(Delivered, await _body(request))
+        told = parse(Delivered, await read_body(request.scope, request.receive))
         asker: Asker = request.scope["asker"]
         match told.status:
             case 200 | 204:
@@ -207,22 +205,6 @@ def _outcome(ask: Ask, asking: asyncio.Future[Answer]) -> Response:
         return Response(status_code=410)
     call = from_answer(ask, answer)
     return JSONResponse({"id": ask.id, "path": call.path, "body": call.body})
-
-
-async def _body(request: Request) -> bytes:
-    body = b""
-    with suppress(ClientDisconnect):  # then the body is no JSON, and nobody reads that
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MOST_BYTES:
-                raise AskDoesNotFit(f"the body is larger than {MOST_BYTES // 1024 // 1024} MiB; ask with less text")
-    return body
-
-
-async def _hang_up(request: Request) -> None:
-    """Return once the caller has left."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 # The file ---------------------------------------------------------------------------------------------------

@@ -33,17 +33,12 @@ from handraise.agents.opencode.translate import (
 from handraise.asks import Answer, Ask, Handling, Permission
 from handraise.errors import (
     AgentFailed,
-    AlreadyAnswered,
     AskDiffers,
     AskDoesNotFit,
-    AskNotFound,
-    AskWithdrawn,
-    DeskUnreachable,
     HandraiseError,
-    Overloaded,
-    StoreError,
     Withdrawn,
 )
+from handraise.terminals import PASSING, withdraw
 
 __all__ = ["ENDED", "STOPPED", "Owner", "Place", "Relay", "answers_of", "tool_state"]
 
@@ -62,7 +57,6 @@ CHORES = 10.0  # seconds to tell the desk what is over, when nobody listens any 
 AWAY = 30.0  # seconds without a server elsewhere on the network after which its asks are nobody's
 REMEMBERED = 10_000  # requests that are settled; a list may still hold them for a moment
 DIRECTORIES = 20  # whose lists are read at first: OpenCode loads the project of every folder that it is asked about
-_PASSING = (Overloaded, StoreError, DeskUnreachable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -484,7 +478,7 @@ class Relay:
                 return None
             except Withdrawn as withdrawn:
                 return Answer(rejected=True, reason=withdrawn.ask.withdrawn_reason or "it was withdrawn", by=DESK)
-            except _PASSING as trouble:
+            except PASSING as trouble:
                 log.warning("opencode: ask %s could not be raised, and is tried again: %s", ask.id, trouble.code)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
@@ -564,22 +558,8 @@ class Relay:
         return self._spawn(self._withdraw(request.owner.asker, request.ask, reason=reason, answer=answer))
 
     async def _withdraw(self, asker: Asker, ask: Ask, *, reason: str, answer: Answer | None = None) -> None:
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                await asker.withdraw(ask.id, reason=reason, answer=answer)
-                return
-            except AlreadyAnswered:
-                asker.delivered(ask.id, error=f"{reason}, before it took the answer")
-                return
-            except (AskNotFound, AskWithdrawn):
-                return
-            except _PASSING:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
-            except HandraiseError as trouble:
-                log.warning("opencode: ask %s could not be withdrawn: %s", ask.id, trouble.code)
-                return
+        too_late = f"{reason}, before it took the answer"
+        await withdraw(asker, ask.id, reason=reason, too_late=too_late, answer=answer)
 
     async def _post(self, call: Call, *, directory: str | None) -> None:
         try:

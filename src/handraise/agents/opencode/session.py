@@ -18,16 +18,16 @@ from handraise.agents.opencode.translate import from_answer, local_answer
 from handraise.asks import Answer, Ask, Handling, Permission
 from handraise.errors import AgentFailed, AlreadyAnswered, AskNotFound, AskWithdrawn, Withdrawn
 from handraise.inert import inert
+from handraise.modes import TABLE, Rules
 
-__all__ = ["Folder", "OpenCodeSession", "rules_for"]
+__all__ = ["Folder", "OpenCodeSession", "session_rules"]
 
 log = logging.getLogger(__name__)
 
 CONNECT = 180.0  # seconds; a folder with plugins loads for 71 s where their packages cannot be reached
 UNSTARTED = 3.0  # seconds after an error in which a turn that does begin has begun
 LOOKS = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)  # seconds before each, until a prompt that left no trace is given up
-READERS = ("read", "glob", "grep", "list", "lsp", "question", "todoread", "todowrite", "skill")
-HARMLESS = ("webfetch", "websearch", "external_directory", "doom_loop", "plan_enter", "plan_exit")  # while it plans
+PLANS = "opencode/plans/*.md"
 ASKS_AGAIN = f"{ENDED}; it will ask again"
 
 Rule = dict[str, str]
@@ -128,8 +128,8 @@ class OpenCodeSession:
         await self._ready()
         turn = self._turn = _Turn(before=_id_of(await self._messages(limit=1)))
         body: dict[str, Any] = {"parts": [{"type": "text", "text": text}]}
-        if self._start.mode == "plan":
-            body["agent"] = "plan"
+        if agent := _rules_of(self._start).agent:
+            body["agent"] = agent
         try:
             self._is_working = True
             await self._folder.server.post(f"/session/{self._id}/prompt_async", body, directory=self._folder.cwd)
@@ -311,10 +311,7 @@ class OpenCodeSession:
 
     def lets(self, permission: Permission, *, session: str) -> bool:
         """The rules of a session are not those of its subagents (OpenCode 1.18.33); the mode is."""
-        if session == self._id:
-            return False
-        mode = self._start.mode
-        return mode in ("bypass", "full-access") or (mode == "accept-edits" and permission.tool == "edit")
+        return session != self._id and _rules_of(self._start).grants(permission.tool)
 
     def connected(self, statuses: Mapping[str, Any]) -> None:
         """The end of the turn may have been told while we did not hear."""
@@ -496,28 +493,25 @@ def _retold(given: Sequence[tuple[Ask, Answer]]) -> str:
 # What a session may do --------------------------------------------------------------------------------------
 
 
-async def rules_for(start: Start, server: Server, *, cwd: str) -> list[Rule]:
+async def session_rules(start: Start, server: Server, *, cwd: str) -> list[Rule]:
     """The rules of a session. OpenCode puts them behind those of its agent, and the last one that matches decides.
 
     They are made from the agent's own, so that what a person's configuration forbids stays forbidden.
     """
-    rules: list[Rule] = []
-    match start.mode:
-        case "full-access":
-            rules = [_rule("*", "allow")]
-        case "bypass":
-            rules = [_granted(rule) for rule in await _rules_of_agent(server, cwd=cwd)]
-        case "accept-edits":
-            rules = [_granted(rule) for rule in _own(await _rules_of_agent(server, cwd=cwd), "edit")]
-        case "read-only":
-            rules = [_rule("*", "deny"), *_own(await _rules_of_agent(server, cwd=cwd), *READERS)]
-        case "plan":  # its own agent lets a shell do anything (OpenCode 1.18.33)
-            own = await _rules_of_agent(server, cwd=cwd, name="plan")
-            edits = [rule for rule in own if rule["permission"] == "edit"]
-            rules = [_rule("*", "ask"), *_own(own, *READERS, *HARMLESS), *edits]
+    mode = _rules_of(start)
+    rules = [_rule(permission, action) for permission, action in mode.first]
+    if mode.own or mode.asked:
+        own = await _rules_of_agent(server, cwd=cwd, name=mode.agent)
+        again = own if "*" in mode.own else _own(own, *mode.own)
+        rules += map(_granted, again) if mode.granted else again
+        rules += [_asked(rule) for rule in own if rule["permission"] in mode.asked]
     if start.handling.question_policy == "reject":
         rules.append(_rule("question", "deny"))
     return rules
+
+
+def _rules_of(start: Start) -> Rules:
+    return (TABLE[start.mode].opencode if start.mode is not None else None) or Rules()
 
 
 def _own(rules: Sequence[Rule], *permissions: str) -> list[Rule]:
@@ -547,6 +541,12 @@ async def _rules_of_agent(server: Server, *, cwd: str, name: str | None = None) 
 
 def _granted(rule: Rule) -> Rule:
     return {**rule, "action": "allow"} if rule["action"] == "ask" else rule
+
+
+def _asked(rule: Rule) -> Rule:
+    """The files in which it writes its plans are its own."""
+    is_own = rule["pattern"].endswith(PLANS)
+    return {**rule, "action": "ask"} if rule["action"] == "allow" and not is_own else rule
 
 
 def _rule(permission: str, action: str) -> Rule:
