@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pty
 import re
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands import Person
 from handraise.agents import AgentSettings, Edit, Installable
 from handraise.agents.claude import Claude
 from handraise.agents.claude.settings import EVENTS, edits
 from handraise.errors import SettingsError
 from handraise.installing import Installed, diff, install, plan, plan_removal, remove_record, uninstall
-from serving import START, Served, serving, told
+from json_files import VALUES, Style
+from serving import serving, tokens_of
 
 URL = "http://127.0.0.1:4263"
 OTHERS = {"hooks": [{"type": "command", "command": "make lint"}], "matcher": "Edit"}
@@ -110,32 +110,23 @@ def test_ours_is_written_as_the_rest_of_the_file_is() -> None:
     assert re.search(r'\]\},\n {12}\{"hooks": \[\{"type": "http".*\n {8}\],', listed)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
-GROUPS = st.lists(st.fixed_dictionaries({"hooks": st.lists(JSON, max_size=2)}), min_size=1, max_size=2)
+GROUPS = st.lists(st.fixed_dictionaries({"hooks": st.lists(VALUES, max_size=2)}), min_size=1, max_size=2)
 TABLE = st.dictionaries(st.sampled_from([*EVENTS, "PreToolUse"]), GROUPS, min_size=1)
 
 
 @given(
-    rest=st.dictionaries(st.text(max_size=5), JSON, max_size=3),
+    rest=st.dictionaries(st.text(max_size=5), VALUES, max_size=3),
     table=st.none() | TABLE,
     first=st.booleans(),
-    indent=st.sampled_from([None, 1, 2, "\t", ""]),
-    tight=st.booleans(),
-    newline=st.sampled_from(["\n", "\r\n"]),
-    end=st.sampled_from(["", "\n", "\n\n  "]),
+    style=Style.any(),
 )
 def test_putting_in_and_taking_out_leaves_any_file_as_it_was(
-    rest: dict[str, Any], table: Any, first: bool, indent: Any, tight: bool, newline: str, end: str
+    rest: dict[str, Any], table: Any, first: bool, style: Style
 ) -> None:
     rest.pop("hooks", None)
     hooks = {} if table is None else {"hooks": table}
     settings = {**hooks, **rest} if first else {**rest, **hooks}
-    separators = (",", ":") if tight else None
-    text = (json.dumps(settings, indent=indent, separators=separators) + end).replace("\n", newline)
+    text = style.written(settings)
     edit = an_edit()
     changed = edit.add(text.encode())
     found = json.loads(changed)
@@ -397,34 +388,13 @@ def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 # The commands -----------------------------------------------------------------------------------------------
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-class Person:
-    """Somebody with a home, who runs commands."""
+class ClaudeUser(Person):
+    """Somebody who has Claude Code."""
 
     def __init__(self, folder: Path) -> None:
-        self.home = folder / "desk"
         self.settings = folder / "claude" / "settings.json"
-        self.env = {key: value for key, value in os.environ.items() if not key.startswith("HANDRAISE_")} | {
-            "HOME": str(folder),
-            "HANDRAISE_HOME": str(self.home),
-            "CLAUDE_CONFIG_DIR": str(self.settings.parent),
-        }
         self.settings.parent.mkdir()
-
-    async def run(self, *words: str, stdin: int = asyncio.subprocess.DEVNULL, stdout: int = -1) -> Done:
-        command = (sys.executable, "-m", "handraise", *words)
-        process = await asyncio.create_subprocess_exec(
-            *command, env=self.env, cwd=self.home.parent, stdin=stdin, stdout=stdout, stderr=-1
-        )
-        async with asyncio.timeout(START):
-            out, err = await process.communicate()
-        assert process.returncode is not None
-        return Done(process.returncode, (out or b"").decode(), err.decode())
+        super().__init__(folder, CLAUDE_CONFIG_DIR=str(self.settings.parent))
 
     def token(self) -> str:
         [token] = set(re.findall(r"Bearer (hr_[\w-]+)", self.settings.read_text()))
@@ -432,16 +402,11 @@ class Person:
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Person:
-    return Person(tmp_path)
+def person(tmp_path: Path) -> ClaudeUser:
+    return ClaudeUser(tmp_path)
 
 
-async def tokens_of(desk: Served) -> dict[str, list[str]]:
-    listed = (await told(desk.http.get("/v1/tokens"), 200))["tokens"]
-    return {token["name"]: token["scopes"] for token in listed if not token["name"].startswith("admin")}
-
-
-async def test_install_makes_a_token_that_can_ask_and_nothing_else(person: Person) -> None:
+async def test_install_makes_a_token_that_can_ask_and_nothing_else(person: ClaudeUser) -> None:
     person.settings.write_text(A_FILE)
     async with serving(person.home) as desk:
         done = await person.run("install", "claude", "--yes")
@@ -460,7 +425,7 @@ async def test_install_makes_a_token_that_can_ask_and_nothing_else(person: Perso
         assert await tokens_of(desk) == {}
 
 
-async def test_installing_again_revokes_the_token_before(person: Person) -> None:
+async def test_installing_again_revokes_the_token_before(person: ClaudeUser) -> None:
     async with serving(person.home) as desk:
         assert (await person.run("install", "claude", "--yes")).code == 0
         first = person.token()
@@ -472,13 +437,13 @@ async def test_installing_again_revokes_the_token_before(person: Person) -> None
     assert not person.settings.exists()
 
 
-async def test_without_a_desk_nothing_is_installed(person: Person) -> None:
+async def test_without_a_desk_nothing_is_installed(person: ClaudeUser) -> None:
     done = await person.run("install", "claude", "--yes", "--url", "http://127.0.0.1:9")
     assert done.code == 5
     assert not person.settings.exists()
 
 
-async def test_a_dry_run_shows_the_change_and_makes_none(person: Person) -> None:
+async def test_a_dry_run_shows_the_change_and_makes_none(person: ClaudeUser) -> None:
     done = await person.run("install", "claude", "--dry-run")
     assert done.code == 0
     assert "+++ " in done.out
@@ -489,7 +454,7 @@ async def test_a_dry_run_shows_the_change_and_makes_none(person: Person) -> None
     assert not person.settings.exists()
 
 
-async def test_it_asks_on_a_terminal_and_refuses_elsewhere(person: Person) -> None:
+async def test_it_asks_on_a_terminal_and_refuses_elsewhere(person: ClaudeUser) -> None:
     async with serving(person.home) as desk:
         refused = await person.run("install", "claude")
         assert refused.code == 2
@@ -505,7 +470,7 @@ async def test_it_asks_on_a_terminal_and_refuses_elsewhere(person: Person) -> No
         assert len(await tokens_of(desk)) == 1
 
 
-async def test_a_broken_file_is_said_and_stays(person: Person) -> None:
+async def test_a_broken_file_is_said_and_stays(person: ClaudeUser) -> None:
     person.settings.write_text("{")
     async with serving(person.home) as desk:
         done = await person.run("install", "claude", "--yes")
@@ -515,7 +480,7 @@ async def test_a_broken_file_is_said_and_stays(person: Person) -> None:
     assert person.settings.read_text() == "{"
 
 
-async def test_uninstall_says_what_it_could_not_do(person: Person) -> None:
+async def test_uninstall_says_what_it_could_not_do(person: ClaudeUser) -> None:
     nothing = await person.run("uninstall", "claude")
     assert (nothing.code, nothing.out) == (0, "nothing of handraise is installed for claude\n")
     async with serving(person.home):
@@ -527,7 +492,7 @@ async def test_uninstall_says_what_it_could_not_do(person: Person) -> None:
     assert not person.settings.exists()
 
 
-async def test_hooks_are_taken_out_also_where_the_record_was_lost(person: Person) -> None:
+async def test_hooks_are_taken_out_also_where_the_record_was_lost(person: ClaudeUser) -> None:
     person.settings.write_bytes(an_edit().add(A_FILE.encode()))
     dry = await person.run("uninstall", "claude", "--dry-run")
     assert "would be changed" in dry.out
@@ -536,7 +501,7 @@ async def test_hooks_are_taken_out_also_where_the_record_was_lost(person: Person
     assert person.settings.read_text() == A_FILE
 
 
-async def test_an_agent_with_nothing_to_install_is_said(person: Person) -> None:
+async def test_an_agent_with_nothing_to_install_is_said(person: ClaudeUser) -> None:
     done = await person.run("install", "scripted", "--yes")
     assert done.code == 2
     assert "nothing to install" in done.err

@@ -26,10 +26,13 @@ __all__ = ["Change", "Installed", "diff", "install", "plan", "plan_removal", "re
 
 CONTEXT = 2  # lines around a change
 PRIVATE = 0o600
+_NAMES = ("key", "token", "secret", "password")  # how the names of secrets end
 _SECRETS = (
     re.compile(r"hr_[A-Za-z0-9_-]{8,}"),
     re.compile(r"(?<=Bearer )[^\s\"']+"),
     re.compile(r"(?i)(?<=key\": \")[^\"]+|(?<=token\": \")[^\"]+|(?<=secret\": \")[^\"]+|(?<=password\": \")[^\"]+"),
+    # The same in TOML.
+    *(re.compile(rf"(?i)(?<={name}{gap})[^\"]+") for name in _NAMES for gap in (' = "', '="', '" = "')),
 )
 
 
@@ -43,6 +46,7 @@ class Change:
     before: bytes | None  # without us
     mode: int | None = None  # it had before; None: there was no file
     private: bool = False
+    executable: bool = False
     folders: tuple[Path, ...] = ()  # that we made for it, the outermost first
 
     @property
@@ -101,6 +105,7 @@ def _planned(edit: Edit, *, record: Installed | None) -> Change:
         before=before,
         mode=mode,
         private=edit.private,
+        executable=edit.executable,
         folders=known.folders if known is not None else tuple(_missing(edit.path.parent)),
     )
 
@@ -154,7 +159,8 @@ def install(
     for change in changes:
         assert change.then is not None
         mode = change.mode if change.mode is not None else 0o666 & ~_umask()
-        _write(change.path, change.then, mode=PRIVATE if change.private else mode)
+        mode = PRIVATE if change.private else mode
+        _write(change.path, change.then, mode=mode | (mode & 0o444) >> 2 if change.executable else mode)
 
 
 def uninstall(changes: Sequence[Change]) -> None:
