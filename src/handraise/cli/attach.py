@@ -20,28 +20,35 @@ __all__ = ["add_to"]
 
 EXAMPLES = """\b
 Examples:
+  handraise attach codex
   handraise attach opencode http://127.0.0.1:4096
   OPENCODE_SERVER_PASSWORD=… handraise attach opencode http://build.example.org:4096
 
 \b
-The password may stand in the address (http://opencode:PASSWORD@HOST:PORT), or in the
+Codex needs no address: the daemon that your own `codex` starts is found, also when it
+starts later. Another app-server of it is given as unix:///PATH.
+
+\b
+The password of opencode may stand in the address (http://opencode:PASSWORD@HOST:PORT), or in the
 variable that the agent itself reads, OPENCODE_SERVER_PASSWORD; otherwise you are asked for it.
-A desk that is to listen for as long as it runs has `watch` under [agents.opencode] in
-its config.toml instead."""
+A desk that is to listen for as long as it runs has `watch` under [agents.opencode] or
+[agents.codex] in its config.toml instead."""
 
 
 def add_to(app: typer.Typer) -> None:
     @app.command(epilog=EXAMPLES)
     def attach(
         agent: Annotated[str, typer.Argument(metavar="AGENT", help="Which agent runs there.")],
-        address: Annotated[str, typer.Argument(metavar="ADDRESS", help="Where it listens.")],
+        address: Annotated[
+            str | None, typer.Argument(metavar="[ADDRESS]", help="Where it listens. Codex is found without.")
+        ] = None,
         url: Url = None,
     ) -> None:
         """Bring what a running agent asks to the desk, until Ctrl+C."""
         call(lambda client: _attach(client, agent, address), url=url)
 
 
-async def _attach(client: Client, agent: str, address: str) -> None:
+async def _attach(client: Client, agent: str, given: str | None) -> None:
     from handraise.agents import Watchable
     from handraise.app import agents_of
     from handraise.config import load
@@ -50,18 +57,24 @@ async def _attach(client: Client, agent: str, address: str) -> None:
     watched = agents[agent]
     if not isinstance(watched, Watchable):
         raise SettingsError(f"{agent} cannot be listened to while it runs by itself; see `handraise install --help`")
+    found_at: str | None = getattr(watched, "found_at", None)
+    address = given or found_at
+    if address is None:
+        raise SettingsError(f"say where {agent} listens, as in `handraise attach {agent} http://127.0.0.1:4096`")
+    has_passwords = found_at is None
+    shown = _without_password(address) if has_passwords else address
     await client.call("GET", "/healthz")  # nothing is listened to that nobody could answer
-    shown = _without_password(address)
 
     def ready() -> None:
         say(f"connected to {agent} at {shown}; what it asks is at {client.url}. Ctrl+C ends this")
 
-    given = _with_password(address, os.environ.get(f"{agent.upper()}_SERVER_PASSWORD"))
+    password = os.environ.get(f"{agent.upper()}_SERVER_PASSWORD") if has_passwords else None
+    known = _with_password(address, password) if has_passwords else address
     try:
         try:
-            await watched.watch(client, given, ready=ready)
+            await watched.watch(client, known, ready=ready)
         except SettingsError:
-            if _has_password(given) or not sys.stdin.isatty():
+            if not has_passwords or _has_password(known) or not sys.stdin.isatty():
                 raise
             await watched.watch(client, _with_password(address, _ask_for_password(shown)), ready=ready)
     finally:
