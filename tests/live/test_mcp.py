@@ -1,4 +1,4 @@
-"""The question tool by MCP in the real Claude Code, with a scripted model and a real desk."""
+"""The question tool by MCP in the real agents, with a scripted model and a real desk."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import commands
 from handraise.asks import Ask
 from handraise.events import Asked, Event
 from handraise.testing import ScriptedModel, call, repeat
@@ -31,32 +33,60 @@ async def desk(tmp_path: Path) -> AsyncIterator[Served]:
         yield served
 
 
-@asynccontextmanager
-async def running(
-    claude: Path, home: Home, desk: Served, scenario: str, *options: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`claude -p` with the server in its configuration; it ends with the block."""
-    server = {
-        "command": sys.executable,
-        "args": ["-m", "handraise", "mcp", "--limit", "1"],
-        "env": {"HANDRAISE_HOME": str(desk.settings.home)},
-    }
+def server(desk: Served, *options: str) -> tuple[list[str], dict[str, str]]:
+    """How an agent starts ours: the command and its environment."""
+    return [sys.executable, "-m", "handraise", "mcp", *options], {"HANDRAISE_HOME": str(desk.settings.home)}
+
+
+def of_claude(
+    program: Path, home: Home, desk: Served, *options: str, seconds: int | None = None, more: Sequence[str] = TOOLS
+) -> list[str]:
+    """The program with the server in its configuration; `seconds` is how long it waits for a tool."""
+    (command, *arguments), env = server(desk, *options)
+    entry: dict[str, Any] = {"command": command, "args": arguments, "env": env}
+    if seconds is not None:
+        entry["timeout"] = seconds * 1000
     config = home.project.parent / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"handraise": server}}))
-    process = await asyncio.create_subprocess_exec(
-        *(claude, "-p", f"SCENARIO:{scenario}", "--strict-mcp-config", "--mcp-config", config, *options),
-        env=home.env,
-        cwd=home.project,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    try:
+    config.write_text(json.dumps({"mcpServers": {"handraise": entry}}))
+    return [str(program), "--strict-mcp-config", "--mcp-config", str(config), *more, "-p"]
+
+
+def of_codex(program: Path, home: Home, desk: Served, *options: str, seconds: int | None = None) -> list[str]:
+    (command, *arguments), env = server(desk, *options)
+    lines = ["", "[mcp_servers.handraise]", f"command = {json.dumps(command)}", f"args = {json.dumps(arguments)}"]
+    lines.append(f"env = {{ HANDRAISE_HOME = {json.dumps(env['HANDRAISE_HOME'])} }}")
+    lines.append("required = true")  # otherwise its first turn begins after a second, with or without our tools
+    if seconds is not None:
+        lines.append(f"tool_timeout_sec = {seconds}")
+    with home.settings.open("a") as config:
+        config.write("\n".join([*lines, ""]))
+    return [str(program), "exec", "--skip-git-repo-check"]
+
+
+def of_opencode(program: Path, home: Home, desk: Served, *options: str, seconds: int | None = None) -> list[str]:
+    command, env = server(desk, *options)
+    entry: dict[str, Any] = {"type": "local", "command": command, "environment": env, "enabled": True}
+    entry["timeout"] = 1000 * (seconds or 60)  # also for the start of the server, where its own default is short
+    settings = json.loads(home.settings.read_text())
+    home.settings.write_text(json.dumps(settings | {"mcp": {"handraise": entry}}))
+    return [str(program), "run"]
+
+
+# By agent: how it is started, what it calls itself, what its model calls the tools, and the shortest limit it can have.
+# OpenCode's begins anew with our progress, which comes every ten seconds, and holds for the start of the server too.
+AGENTS = {
+    "claude": (of_claude, "claude-code", "mcp__handraise__", 2),
+    "codex": (of_codex, "codex-mcp-client", "mcp__handraise__", 2),
+    "opencode": (of_opencode, "opencode", "handraise_", 8),
+}
+
+
+@asynccontextmanager
+async def running(home: Home, command: Sequence[str], scenario: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """One turn of an agent, which ends with the block."""
+    words = (*command, f"SCENARIO:{scenario}")
+    async with commands.running(*words, env=home.env, cwd=home.project, stderr=subprocess.STDOUT) as process:
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 async def said_by(process: asyncio.subprocess.Process) -> str:
@@ -80,30 +110,44 @@ def _is_asked(event: Event) -> bool:
     return isinstance(event, Asked)
 
 
-def pick_up(request: Request) -> Call:
+def pick_up(prefix: str, request: Request) -> Call:
     """What a model does that is told to call question_result."""
     told = "\n".join(request.tool_results)
     assert "Call question_result" in told, told
     pending = json.JSONDecoder().raw_decode(told, told.index("{"))[0]
     assert pending["status"] == "pending", told
-    return call("mcp__handraise__question_result", request_id=pending["request_id"])
+    return call(f"{prefix}question_result", request_id=pending["request_id"])
 
 
-async def test_claude_asks_waits_and_picks_the_answer_up(
-    model: ScriptedModel, claude: Path, claude_env: Home, desk: Served
+@pytest.mark.parametrize("ending", ["it is told to pick it up", "it gives up and asks again"])
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_an_answer_that_took_longer_than_a_call_arrives_once(
+    agent: str, ending: str, request: pytest.FixtureRequest, model: ScriptedModel, desk: Served
 ) -> None:
-    model.scenarios["db"] = [call("mcp__handraise__question", questions=[QUESTION]), pick_up, repeat]
+    starting, name, prefix, shortest = AGENTS[agent]
+    program: Path = request.getfixturevalue(agent)
+    home: Home = request.getfixturevalue(f"{agent}_env")
+    asking = call(f"{prefix}question", questions=[QUESTION])
+    if ending == "it gives up and asks again":
+        command, second = starting(program, home, desk, seconds=shortest), asking
+    else:
+        command, second = starting(program, home, desk, "--limit", "1"), partial(pick_up, prefix)
+    model.scenarios["db"] = [asking, second, repeat]
     later = model.hold("db", step=1)
-    async with running(claude, claude_env, desk, "db", *TOOLS) as process:
+    async with running(home, command, "db") as process:
         ask = await asked(desk)
-        assert (ask.origin.agent, ask.origin.cwd) == ("claude-code", str(claude_env.project))
+        assert (ask.origin.agent, ask.origin.cwd) == (name, str(home.project))
         async with asyncio.timeout(PATIENCE):
-            await later.reached()  # the first call returned pending
+            await later.reached()  # the first call is over
+        assert (await desk.get(ask.id))["state"] == "asked"
         assert (await desk.answer(ask.id, "Postgres"))["delivered_at"] is None
         later.release()
-        assert '"Postgres"' in await said_by(process)
+        assert "Postgres" in await said_by(process)
+    first, second_result = model.requests[-1].tool_results
+    assert "Postgres" not in first and '"answers": [["Postgres"]]' in second_result
+    assert ("pending" in first) is (ending == "it is told to pick it up"), first
     settled = await desk.get(ask.id)
-    assert settled["delivered_at"] is not None
+    assert settled["delivered_at"] is not None and settled["delivery_error"] is None
     assert len((await told(desk.http.get("/v1/asks"), 200))["asks"]) == 1
 
 
@@ -113,7 +157,8 @@ async def test_claude_asks_for_permissions_there(
 ) -> None:
     model.scenarios["touch"] = [call("Bash", command="touch made", description="make a file"), repeat]
     prompt = ("--permission-prompt-tool", "mcp__handraise__permission_prompt")
-    async with running(claude, claude_env, desk, "touch", *prompt) as process:
+    command = of_claude(claude, claude_env, desk, more=prompt)
+    async with running(claude_env, command, "touch") as process:
         ask = await asked(desk)
         assert ask.permission is not None and ask.permission.command == "touch made"
         said = {"reply": reply} | ({"message": "not today"} if reply == "reject" else {})
@@ -128,7 +173,7 @@ async def test_claude_that_is_killed_leaves_no_question_behind(
 ) -> None:
     model.scenarios["db"] = [call("mcp__handraise__question", questions=[QUESTION]), repeat]
     model.hold("db", step=1)
-    async with running(claude, claude_env, desk, "db", *TOOLS) as process:
+    async with running(claude_env, of_claude(claude, claude_env, desk), "db") as process:
         ask = await asked(desk)
         process.kill()
         gone: Any = await first_event(desk.broker, lambda event: event.type == "withdrawn")

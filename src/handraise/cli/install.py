@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -15,12 +17,13 @@ from handraise.errors import DeskUnreachable, PluginNotFound, Refused, SettingsE
 from handraise.inert import inert
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from handraise.agents import Edit, Installable
     from handraise.client import Client
     from handraise.config import Settings
     from handraise.installing import Change
+    from handraise.mcp.clients import McpClient
 
 __all__ = ["add_to"]
 
@@ -29,6 +32,8 @@ Examples:
   handraise install claude --dry-run     show what would change, and change nothing
   handraise install claude
   handraise install opencode --yes       without being asked
+  handraise install gemini               give it the question tool, by MCP
+  handraise install --list               every agent, and what it gets
   handraise uninstall claude             put everything back
 
 \b
@@ -36,7 +41,7 @@ It takes a desk that runs, and makes a token there that can ask and nothing else
 UNINSTALL = """\b
 Examples:
   handraise uninstall claude
-  handraise uninstall claude --dry-run
+  handraise uninstall gemini --dry-run
 
 \b
 Files that nobody changed since are again what they were, byte for byte; from the others
@@ -44,14 +49,21 @@ only what was put in is taken out."""
 
 A_TOKEN = "hr_made-when-it-is-installed"  # noqa: S105 - stands for one while people read what would change
 
-Agent = Annotated[str, typer.Argument(metavar="AGENT", help="Which agent: claude, opencode.")]
+OWN = "what it asks in your terminals comes to the desk too"
+BY_MCP = "the tool `question`, by MCP"
+BOTH = "Answer there or in the terminal, whichever is first. Without a desk it works as it did before."
+
+Agent = Annotated[str, typer.Argument(metavar="AGENT", help="Which agent; `install --list` names them.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
 
 
 def add_to(app: typer.Typer) -> None:
     @app.command(epilog=INSTALL)
     def install(
-        agent: Agent,
+        agent: Annotated[
+            str | None, typer.Argument(metavar="AGENT", help="Which agent; `--list` names them.", show_default=False)
+        ] = None,
+        listed: Annotated[bool, typer.Option("--list", help="Show every agent there is, and what it gets.")] = False,
         yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
         dry_run: DryRun = False,
         as_json: Json = False,
@@ -63,7 +75,15 @@ def add_to(app: typer.Typer) -> None:
         from handraise.config import load
 
         settings = load()
+        if listed:
+            _list(_all(settings), as_json=as_json)
+            return
+        if agent is None:
+            raise SettingsError(f"which agent? There are {', '.join(_all(settings))}")
         installable = _installable(agent, settings=settings)
+        is_mcp = isinstance(installable, _ByMcp)
+        if is_mcp:
+            _check_extra()
         address = addresses(settings, url=url)[0]
         record = installing.Installed.read(settings.home, agent)
         shown = installing.plan(installable.edits(url=address, token=A_TOKEN), record=record)
@@ -92,9 +112,13 @@ def add_to(app: typer.Typer) -> None:
 
         changes = call(work, url=address)
         _tell(changes, agent=agent, url=address, token=token, done=True, as_json=as_json)
-        if not as_json:
+        if is_mcp and not as_json:
+            print(f"{agent} now has the tool `question`, which asks at {address}, from the next session you start.")
+            print("Say in the file of instructions that it reads: ask with the tool `question`, never in your reply.")
+            print(f"To undo this: handraise uninstall {agent}")
+        elif not as_json:
             print(f"{agent} in your terminals now raises its hand at {address} too, from the next session you start.")
-            print("Answer there or in the terminal, whichever is first. Without a desk it works as it did before.")
+            print(getattr(installable, "how_to_answer", BOTH))
             print(f"To undo this: handraise uninstall {agent}")
 
     @app.command(epilog=UNINSTALL)
@@ -138,19 +162,79 @@ def add_to(app: typer.Typer) -> None:
             revoke = f"handraise token revoke {token}"
             print(f"handraise: {inert(stays, keep='')}; later: {revoke}", file=sys.stderr)
         elif not as_json:
-            print(f"{agent} in your terminals asks only there again; its token is revoked")
+            print(f"{agent} is again as it was without handraise; its token is revoked")
+
+
+class _ByMcp:
+    """An agent that only knows MCP."""
+
+    def __init__(self, client: McpClient, *, environ: Mapping[str, str]) -> None:
+        self._client = client
+        self._environ = environ
+
+    def edits(self, *, url: str, token: str) -> Sequence[Edit]:
+        from handraise.mcp.clients import program
+
+        return self._client.edits(url=url, token=token, environ=self._environ, command=program())
 
 
 def _installable(name: str, *, settings: Settings) -> Installable:
-    from handraise.agents import AgentSettings, Installable
+    """The agent's own way, else the one by MCP. Raises SettingsError, PluginNotFound that name those that have one."""
+    from handraise.agents import Installable
+    from handraise.mcp.clients import CLIENTS
+
+    try:
+        agent = _agent(name, settings=settings)
+    except PluginNotFound:
+        agent = None
+    if isinstance(agent, Installable):
+        return agent
+    if name in CLIENTS:
+        table = settings.agents.get(name)
+        return _ByMcp(CLIENTS[name], environ={**os.environ, **(table.env if table is not None else {})})
+    there = ", ".join(_all(settings))
+    if agent is not None:
+        raise SettingsError(f"{name} has nothing to install; these have: {there}")
+    raise PluginNotFound(f"there is no agent {name!r} to install for; there are {there}", family="agents", name=name)
+
+
+def _agent(name: str, *, settings: Settings) -> Any:
+    """Raises PluginNotFound."""
+    from handraise.agents import AgentSettings
     from handraise.plugins import load
 
     table = settings.agents.get(name)
     command, env = ((), {}) if table is None else (table.command, table.env)
-    agent = load("agents", name)(AgentSettings(home=settings.home, command=command, env=env))
-    if not isinstance(agent, Installable):
-        raise SettingsError(f"{name} has nothing to install; claude and opencode do")
-    return agent
+    return load("agents", name)(AgentSettings(home=settings.home, command=command, env=env))
+
+
+def _all(settings: Settings) -> dict[str, str]:
+    """Every agent that can be installed, and what it gets."""
+    from handraise.agents import Installable
+    from handraise.mcp.clients import CLIENTS
+    from handraise.plugins import names
+
+    found = {name: f"{client.title}: {BY_MCP}" for name, client in CLIENTS.items()}
+    for name in names("agents"):
+        with suppress(PluginNotFound):  # a module of the family that is no agent
+            if isinstance(_agent(name, settings=settings), Installable):
+                found[name] = OWN
+    return dict(sorted(found.items()))
+
+
+def _list(gets: Mapping[str, str], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"agents": [{"agent": name, "gets": what} for name, what in gets.items()]})
+        return
+    for name, what in gets.items():
+        print(inert(f"{name:<16}{what}", keep=""))
+
+
+def _check_extra() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise SettingsError("MCP needs a package that is not installed; `pip install 'handraise[mcp]'` brings it")
 
 
 def _edits(name: str, settings: Settings, *, url: str, known: bool) -> Sequence[Edit]:

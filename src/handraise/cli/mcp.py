@@ -14,8 +14,8 @@ __all__ = ["add_to"]
 
 EXAMPLES = """\b
 Examples:
+  handraise install codex                  writes it into the agent's own settings
   claude mcp add desk -- handraise mcp
-  codex mcp add desk -- handraise mcp
   handraise mcp --limit 25                 for a client that gives up after 30 seconds"""
 
 
@@ -26,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
             float | None,
             typer.Option(
                 metavar="SECONDS",
-                help="When a question that waits returns as pending; 50, or 240 for a client that takes progress.",
+                help="When a question that waits returns as pending; 45, or 240 for a client that takes progress.",
                 min=1,
             ),
         ] = None,

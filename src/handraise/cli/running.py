@@ -96,7 +96,7 @@ def run_until_ended(
 ) -> None:
     """Raises HandraiseError where the port is taken, StoreInUse where this home has its desk already."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    for talkative in ("uvicorn", "httpx2", "httpcore2"):  # the last two tell every call to an agent, with its address
+    for talkative in ("mcp", "uvicorn", "httpx2", "httpcore2"):  # the last two tell every call to an agent's address
         logging.getLogger(talkative).setLevel(logging.WARNING)
     settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, *allowed_hosts))
     try:

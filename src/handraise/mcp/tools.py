@@ -1,7 +1,8 @@
 """The tools themselves, as a thin client of the desk. Which wire a call came by, and how it is told, is not known here.
 
 A question outlives the call that asked it: a call that was cancelled or ran into its limit leaves it open, and the same
-question again, or `question_result`, picks it up. It ends with the agent: whatever nobody has taken then is withdrawn.
+question again, or `question_result`, picks it up. Where the agent says that it ends, what nobody has taken by then is
+withdrawn.
 """
 
 from __future__ import annotations
@@ -10,30 +11,59 @@ import asyncio
 import json
 import logging
 import math
-import socket
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol
 
 from handraise.agents.claude import translate as claude
 from handraise.asks import Ask, Handling, Origin
-from handraise.client import Client
-from handraise.errors import AlreadyAnswered, AskDoesNotFit, AskNotFound, DeskBroke, HandraiseError
+from handraise.errors import AlreadyAnswered, AskDoesNotFit, AskNotFound, DeskBroke, HandraiseError, Overloaded
 from handraise.mcp.translate import base_of, id_of, is_ours, name_of, session_of, to_ask, to_result, to_wait
 
-__all__ = ["Caller", "Result", "Tools"]
+__all__ = ["Caller", "Door", "Place", "Result", "Tools"]
 
 log = logging.getLogger(__name__)
 
-# Clients that ask for no progress commonly give up after 60 s, the others after 300 s at the earliest.
-LIMIT, LIMIT_WITH_PROGRESS = 50.0, 240.0
+# Clients that ask for no progress commonly give up after 60 s, and some proxies after 50 s without a header; the
+# others after 300 s at the earliest.
+LIMIT, LIMIT_WITH_PROGRESS = 45.0, 240.0
 PROGRESS = 10.0  # seconds; clients that count silence allow 60 at least
 WAIT = 50.0  # seconds one call of the desk is parked
 GOODBYE = 1.0  # seconds; an agent that leaves kills those who linger
 GONE = "the agent that asked is gone"
+
+
+class Door(Protocol):
+    """All the tools know of the house: a client of a desk, or the desk itself in the name of one caller."""
+
+    async def open(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Ask:
+        """Raise a hand without waiting, or join the one that is raised."""
+
+    async def get(self, id: str) -> Ask:
+        """Raises AskNotFound, also where it is somebody else's."""
+
+    async def wait(self, id: str, *, timeout: float) -> Ask:
+        """The ask once it is settled, or as it is after so many seconds. Raises Overloaded where the desk stops."""
+
+    async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
+        """Raises AlreadyAnswered, AskNotFound. The id may lack its ordinal: the newest is meant."""
+
+    def delivered(self, id: str, *, error: str | None = None) -> None:
+        """The agent took the answer, or `error` says why it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a call comes from, and what a person set for all that come from there."""
+
+    otherwise: str  # the name of the conversation where neither the agent nor a person gives one
+    session: str | None = None  # what a person called the conversation
+    cwd: str | None = None
+    machine: str | None = None
+    limit: float | None = None  # seconds a call may take before it returns `pending`
+    is_shared: bool = False  # `otherwise` may be the name of another agent's conversation, then or later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +71,22 @@ class Caller:
     """Who made a call, and what can be told while it lasts."""
 
     name: str  # what the client calls itself
+    place: Place
     meta: Mapping[str, Any]
     wants_progress: bool
     progress: Callable[[float, str], Awaitable[None]]
+
+    @property
+    def origin(self) -> Origin:
+        place = self.place
+        session = place.session or session_of(self.meta) or place.otherwise
+        return Origin(agent=name_of(self.name) or "mcp", session=session, cwd=place.cwd, machine=place.machine)
+
+    @property
+    def limit(self) -> float:
+        if self.place.limit is not None:
+            return self.place.limit
+        return LIMIT_WITH_PROGRESS if self.wants_progress else LIMIT
 
 
 class Result(NamedTuple):
@@ -54,43 +97,31 @@ class Result(NamedTuple):
     ask: str | None = None
 
 
+async def _is_there() -> None:
+    """The desk is this process."""
+
+
 class Tools:
-    """The tools for one agent process. Use as an async context manager; leaving it withdraws what nobody took."""
+    """The tools for one agent. Whoever hears that it ends says `leave`; without that nothing is withdrawn."""
 
     def __init__(
         self,
-        client: Client,
+        door: Door,
         *,
-        session: str | None,
-        start: str,
-        handling: Callable[[], Handling],
-        limit: float | None = None,
+        tasks: asyncio.TaskGroup,
+        handling: Callable[[], Handling | None] = lambda: None,
+        reach: Callable[[], Awaitable[Any]] = _is_there,
     ) -> None:
-        """`session` is the name of the conversation; without it the agent's own counts, or else one made of `start`.
+        """`tasks` outlives the calls: it finishes what one that was cancelled has to tell.
 
-        `limit` is how many seconds a call may take before it returns `pending`.
+        `reach` raises where there is no desk. Without a `handling` the desk has its own.
         """
-        self._client = client
-        self._session = session
-        self._start = start
+        self._door = door
+        self._tasks = tasks
         self._handling = handling
-        self._limit = limit
-        self._machine, self._cwd = socket.gethostname(), str(Path.cwd())
+        self._reach = reach
         self._untaken: dict[str, None] = {}  # ids without their ordinal, in the order they were asked
-        self._tasks = asyncio.TaskGroup()
         self._giving_up: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for task in self._giving_up:  # a desk that is away would hold us; what they leave undone is done next
-            task.cancel()
-        await self.leave()
-        await self._tasks.__aexit__(None, None, None)
 
     async def call(self, name: str, arguments: Mapping[str, Any], *, caller: Caller) -> Result:
         """One call, however long it takes. Cancelling it withdraws no question. Raises KeyError for an unknown tool."""
@@ -113,10 +144,12 @@ class Tools:
     def taken(self, id: str) -> None:
         """The client has the answer of this ask."""
         self._untaken.pop(base_of(id), None)
-        self._client.delivered(id)
+        self._door.delivered(id)
 
     async def leave(self) -> None:
         """The agent is gone: nobody needs to answer what it asked. Takes a second at most."""
+        for task in self._giving_up:  # a desk that is away would hold us; what they leave undone is done next
+            task.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE), asyncio.TaskGroup() as tasks:
                 for id in tuple(self._untaken):
@@ -125,25 +158,25 @@ class Tools:
     # The tools ----------------------------------------------------------------------------------------------------
 
     async def _question(self, arguments: Mapping[str, Any], caller: Caller) -> Result:
-        ask = to_ask(arguments, origin=self._origin(caller))
-        return _told(await self._asked(ask, limit=self._limit_for(caller)))
+        ask = to_ask(arguments, origin=caller.origin)
+        return _told(await self._asked(ask, limit=caller.limit))
 
     async def _question_result(self, arguments: Mapping[str, Any], caller: Caller) -> Result:
         id, seconds = to_wait(arguments)
-        limit = self._limit_for(caller)
         ask: Ask | None = None
         with suppress(TimeoutError):
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(caller.limit):
                 with suppress(AskNotFound):
-                    ask = await self._client.get(id)
-                if ask is None or not is_ours(ask, origin=self._origin(caller)):
+                    ask = await self._door.get(id)
+                if ask is None or not is_ours(ask, origin=caller.origin):
                     problem = f"there is no question with the request_id {id[:100]!r}; ask with question"
                     return Result((f"{problem}.",), True)
-                async with asyncio.timeout(seconds):
-                    while ask.state == "asked":
-                        ask = await self._client.wait(ask.id, timeout=WAIT)
+                with suppress(Overloaded):
+                    async with asyncio.timeout(seconds):
+                        while ask.state == "asked":
+                            ask = await self._door.wait(ask.id, timeout=WAIT)
         if ask is None:
-            raise _silent(limit)
+            raise _silent(caller.limit)
         return _told(ask)
 
     async def _permission_prompt(self, arguments: Mapping[str, Any], caller: Caller) -> Result:
@@ -152,7 +185,9 @@ class Tools:
         if not isinstance(tool, str) or not tool or not isinstance(given, Mapping):
             raise AskDoesNotFit("`tool_name` is the name of a tool, and `input` the object it is called with")
         call = call if isinstance(call, str) and call else None
-        ask = claude.to_ask(tool, given, id="", origin=self._origin(caller))
+        if call is None and caller.place.is_shared:  # what one agent was granted must not fall to another
+            call = secrets.token_hex(8)
+        ask = claude.to_ask(tool, given, id="", origin=caller.origin)
         ask = replace(ask, id=id_of(ask, call=call))
         try:
             settled = await self._asked(ask, limit=math.inf)
@@ -164,6 +199,8 @@ class Tools:
                 self._giving_up.add(task)
                 task.add_done_callback(self._giving_up.discard)
             raise
+        if settled.state == "asked":
+            return _decided({"behavior": "deny", "message": "The desk is stopping; nothing was run. Try it again."})
         if settled.answer is None:
             return _decided({"behavior": "deny", "message": "The request was taken back; nothing was run."})
         return _decided(claude.from_answer(settled, settled.answer), ask=settled.id)
@@ -171,26 +208,29 @@ class Tools:
     # The desk -----------------------------------------------------------------------------------------------------
 
     async def _asked(self, ask: Ask, *, limit: float) -> Ask:
-        """The ask once it is settled, or still open after `limit` seconds. Raises where it could not be asked by then.
+        """The ask once it is settled, or still open after `limit` seconds or when the desk stops.
 
         Joins the same ask of this conversation while that is open, or was answered to a call that had gone.
+        Raises where it could not be asked by then.
         """
         handling = self._handling()
         found: Ask | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(limit if math.isfinite(limit) else None):
-                await self._client.call("GET", "/healthz")  # from here on the desk was reached, and is waited for
+                await self._reach()
                 self._untaken[ask.id] = None  # from here on it may exist, also if we are cancelled before we know
                 try:
-                    found = await self._client.open(ask, handling=handling, ordinal=True)
+                    found = await self._door.open(ask, handling=handling, ordinal=True)
                 except HandraiseError:
                     self._untaken.pop(ask.id, None)
                     raise
                 while found.state == "asked":
                     try:
-                        found = await self._client.wait(found.id, timeout=WAIT)
+                        found = await self._door.wait(found.id, timeout=WAIT)
+                    except Overloaded:
+                        break
                     except AskNotFound:  # the database is a backup from before it was asked
-                        found = await self._client.open(ask, handling=handling, ordinal=True)
+                        found = await self._door.open(ask, handling=handling, ordinal=True)
         if found is None:
             raise _silent(limit)
         if found.state == "withdrawn":
@@ -199,23 +239,14 @@ class Tools:
 
     async def _take_back(self, id: str, *, reason: str) -> None:
         try:
-            await self._client.withdraw(id, reason=reason)
+            await self._door.withdraw(id, reason=reason)
         except AlreadyAnswered:
-            self._client.delivered(id, error=f"{reason}, and had not taken the answer")
+            self._door.delivered(id, error=f"{reason}, and had not taken the answer")
         except AskNotFound:
             return  # it is not raised yet, and may be in a moment: the end tries again
         except HandraiseError as problem:
             log.warning("the desk could not be told that nobody waits for %s any more: %s", id, problem)
         self._untaken.pop(id, None)
-
-    def _origin(self, caller: Caller) -> Origin:
-        session = self._session or session_of(caller.meta) or f"mcp:{self._start}"
-        return Origin(agent=name_of(caller.name) or "mcp", session=session, cwd=self._cwd, machine=self._machine)
-
-    def _limit_for(self, caller: Caller) -> float:
-        if self._limit is not None:
-            return self._limit
-        return LIMIT_WITH_PROGRESS if caller.wants_progress else LIMIT
 
 
 async def _tell_progress(caller: Caller) -> None:

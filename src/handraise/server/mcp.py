@@ -1,0 +1,207 @@
+"""`/mcp`: the question tool for agents that speak MCP by HTTP. What they may ask, each in its token's name, is here."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from starlette.types import Message, Receive, Scope, Send
+
+from handraise.asks import LONGEST_TEXT, Ask, Handling
+from handraise.broker import Broker
+from handraise.errors import AskNotFound, Overloaded
+from handraise.mcp.translate import name_of
+from handraise.server.gate import require, source_of
+from handraise.server.http import ExtraMissing, WrongMethod, hung_up, query, read_body
+from handraise.tokens import Token
+from handraise.wire import BadBody
+
+if TYPE_CHECKING:
+    from handraise.mcp.http import Guest, Http
+
+__all__ = ["Mcp"]
+
+PACKAGES = ("mcp", "mcp_types")  # what the extra brings
+METHODS = ("DELETE", "GET", "POST")
+MOST_REQUESTS = 5_000  # at once, streams among them; each costs a connection and some tasks
+LONGEST_LIMIT = 86_400.0
+ENDING = 1.0  # seconds that calls get to return `pending` when the desk stops
+
+
+class Mcp:
+    """The route. Use as an async context manager; leaving it, or `stop`, ends calls and withdraws nothing.
+
+    The package is loaded with the first request: that takes a second, and few desks need it.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._http: asyncio.Future[Http | None] | None = None  # None in it: the package is missing
+        self._stopping = asyncio.Event()
+        self._tasks = asyncio.TaskGroup()
+        self._requests = 0
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        await self._tasks.__aexit__(None, None, None)
+
+    def stop(self) -> None:
+        """Calls that wait are let go by the broker; once they have returned, sessions and streams are ended."""
+        self._stopping.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = require(scope, "ask")
+        if scope["method"] not in METHODS:
+            raise WrongMethod(f"this route takes {', '.join(METHODS)}", allow=", ".join(METHODS))
+        settings = _settings(scope["query_string"])
+        if self._requests >= MOST_REQUESTS:
+            raise Overloaded(f"{MOST_REQUESTS} requests are open here already; try again later")
+        if scope["method"] == "POST":
+            if not _is_json(scope):
+                raise BadBody("MCP is JSON; send it with `Content-Type: application/json`")
+            receive = _again(await read_body(scope, receive), receive)
+        http = await self._loaded()
+        guest = _guest(token, _Door(self._broker, token, source=source_of(scope)), settings)
+        self._requests += 1
+        try:
+            await http.serve(scope, receive, _noticing(send, receive, guest=guest), guest=guest)
+        finally:
+            self._requests -= 1
+
+    async def _loaded(self) -> Http:
+        """Raises ExtraMissing, and Overloaded where the desk stops."""
+        if self._http is None and not self._stopping.is_set():
+            self._http = asyncio.get_running_loop().create_future()
+            self._tasks.create_task(self._run(self._http))
+        http = await asyncio.shield(self._http) if self._http is not None else None
+        if self._stopping.is_set():
+            raise Overloaded("the desk is stopping; try again in a moment")
+        if http is None:
+            raise ExtraMissing("this desk has no MCP; `pip install 'handraise[mcp]'` where it runs, and start it again")
+        return http
+
+    async def _run(self, loaded: asyncio.Future[Http | None]) -> None:
+        try:
+            kind = await asyncio.to_thread(_load)
+        except Exception as problem:
+            if isinstance(problem, ModuleNotFoundError) and (problem.name or "").partition(".")[0] in PACKAGES:
+                loaded.set_result(None)
+            else:
+                loaded.set_exception(problem)
+            return
+        http = kind(tasks=self._tasks)
+        async with http.running():
+            loaded.set_result(http)
+            await self._stopping.wait()
+            await http.quiet(within=ENDING)
+
+
+def _load() -> type[Http]:
+    from handraise.mcp.http import Http
+
+    return Http
+
+
+class _Door:
+    """The desk as the holder of one token sees it: only asks of its own."""
+
+    def __init__(self, broker: Broker, token: Token, *, source: str) -> None:
+        self._broker = broker
+        self._token = token
+        self._source = source
+
+    async def open(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Ask:
+        own = replace(ask, id=self._token.own_id(ask.id))
+        opened = await self._broker.open(own, handling=handling, owner=self._token.owner, ordinal=ordinal)
+        return opened.stored.ask()
+
+    async def get(self, id: str) -> Ask:
+        own, store = self._token.own_id(id), self._broker.store
+        stored = await store.get(own) or (await store.newest([own])).get(own)
+        if stored is None or stored.owner != self._token.owner:
+            raise AskNotFound(id)
+        return stored.ask()
+
+    async def wait(self, id: str, *, timeout: float) -> Ask:
+        """Without the timeout, which is for connections that may be cut: whoever waits here has a limit of its own."""
+        stored = await self._broker.wait(self._token.own_id(id), timeout=math.inf)
+        if stored.state == "asked":
+            raise Overloaded("the desk is stopping; the ask stays open")
+        return stored.ask()
+
+    async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
+        stored = await self._broker.take_back(self._token.own_id(id), reason=reason, source=self._source)
+        return stored.ask()
+
+    def delivered(self, id: str, *, error: str | None = None) -> None:
+        self._broker.delivered(self._token.own_id(id), error=error)
+
+
+def _settings(query_string: bytes) -> dict[str, str]:
+    """What the address says beside the path, as `handraise mcp` takes it. Raises BadBody."""
+    found = query(query_string, "session", "cwd", "limit")
+    if "session" in found and not name_of(found["session"]):
+        raise BadBody("session is a name of printable characters, 500 at most")
+    if not 0 < len(found.get("cwd", "/")) <= LONGEST_TEXT:
+        raise BadBody("cwd is the folder that the agent works in")
+    if "limit" in found and not 1 <= _number(found["limit"]) <= LONGEST_LIMIT:  # NaN fits nowhere
+        raise BadBody(f"limit is a number of seconds from 1 to {LONGEST_LIMIT:g}")
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _guest(token: Token, door: _Door, settings: dict[str, str]) -> Guest:
+    from handraise.mcp.http import Guest
+
+    return Guest(
+        name=token.name,
+        door=door,
+        session=name_of(settings["session"]) if "session" in settings else None,
+        cwd=settings.get("cwd"),
+        limit=float(settings["limit"]) if "limit" in settings else None,
+    )
+
+
+def _is_json(scope: Scope) -> bool:
+    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    return bool(kind.partition(b";")[0].strip().lower() == b"application/json")
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body once more, for whoever comes next."""
+    bodies = [body]
+
+    async def replayed() -> Message:
+        if bodies:
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+        return await receive()
+
+    return replayed
+
+
+def _noticing(send: Send, receive: Receive, *, guest: Guest) -> Send:
+    """An answer counts as taken once the whole reply has gone out to a client that was still there."""
+
+    async def noticing(message: Message) -> None:
+        is_last = message["type"] == "http.response.body" and not message.get("more_body")
+        is_there = is_last and not hung_up(receive)
+        await send(message)
+        if is_there:
+            guest.taken()
+
+    return noticing
