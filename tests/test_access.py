@@ -59,6 +59,7 @@ ROUTES = [
     ("GET", "/v1/agents"),
     ("POST", "/attach/claude/hook"),
     ("POST", "/attach/opencode/ask"),
+    ("POST", "/attach/amp/call"),
     ("GET", "/v1/tokens"),
     ("POST", "/v1/tokens"),
     ("DELETE", "/v1/tokens/ci"),
