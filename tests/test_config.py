@@ -12,8 +12,9 @@ import pytest
 from handraise.app import bind, open_store, run_desk
 from handraise.asks import AutoRule, Handling
 from handraise.client import addresses, secret
-from handraise.config import DEFAULT_URL, Settings, find_project, load
+from handraise.config import DEFAULT_URL, Settings, load
 from handraise.errors import SettingsError
+from handraise.rules.reading import find_project
 from serving import serving
 
 DEAD = 2**22 + 1  # beyond the largest process id that Linux gives
@@ -42,7 +43,8 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_without_any_setting_a_person_decides_without_limit(machine: Machine) -> None:
     settings = machine.load()
-    assert settings == Settings(home=machine.home, database=f"sqlite:///{machine.home / 'desk.db'}")
+    database = f"sqlite:///{machine.home / 'desk.db'}"
+    assert settings == Settings(home=machine.home, database=database, user=machine.user)
     assert settings.handling == Handling()
     assert (settings.host, settings.url, settings.token) == ("127.0.0.1", None, None)
 

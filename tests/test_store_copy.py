@@ -13,11 +13,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncpg
 import pytest
 
+from commands import Done
 from handraise.app import look_at, open_store
 from handraise.errors import StoreError
 from handraise.stores import Page, Query, Store, without_password
@@ -52,10 +53,7 @@ asyncio.run(main())
 """
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
+TABLES = ("asks", "events", "grants", "messages", "orders", "rules", "sessions")
 
 
 class Databases:
@@ -141,7 +139,7 @@ async def opened(address: str) -> AsyncIterator[Store]:
 async def everything(address: str) -> dict[str, Any]:
     """All that a store holds, read by other means than those of the copy."""
     async with opened(address) as store:
-        tables = ("asks", "events", "grants", "messages", "orders", "sessions", "tokens")
+        tables = (*TABLES, "tokens")
         rows = {table: sorted(await store.read(f"select * from {table}"), key=repr) for table in tables}
         asks, told = await store.find(Query(), limit=MANY), await store.history(Query(), after=0, limit=2 * MANY)
         return {**rows, "found": asks, "told": told, "cursor": await store.cursor(), "pruned": await store.pruned()}
@@ -153,7 +151,8 @@ async def is_empty(address: str) -> bool:
 
 
 async def make_desk(desk: Served) -> None:
-    """One ask of each fate, a lasting grant, two sessions that ask and one that was started here, a second token."""
+    """One ask of each fate, a rule, a lasting grant, two sessions that ask and one started here, a second token."""
+    await told(desk.http.post("/v1/rules", json={"tool": "read", "action": "ask"}), 201)
     await desk.caller("phone", "answer")
     await desk.ask(id="answered")
     await desk.answer("answered", "Postgres")
@@ -209,7 +208,7 @@ async def test_everything_is_taken_over_in_every_direction(way: tuple[str, str],
     assert await everything(target) == before
     assert await everything(source) == before, "the source was changed"
     summary = json.loads(done.out)
-    counts = {table: len(before[table]) for table in ("asks", "events", "grants", "messages", "orders", "sessions")}
+    counts = {table: len(before[table]) for table in TABLES}
     assert summary["rows"] == {**counts, "tokens": 2}
     assert all(counts.values())
     assert summary["cursor"] == before["cursor"] > 0

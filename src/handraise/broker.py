@@ -44,6 +44,8 @@ from handraise.grants import Grants
 from handraise.metrics import Counts
 from handraise.policies import Forward, policy_for
 from handraise.policies.remembered import remembered
+from handraise.policies.ruled import ruled
+from handraise.rulebook import Rulebook
 from handraise.sessions import Sessions
 from handraise.stores import Change, NewAsk, Opened, Query, Store
 from handraise.tables import writable
@@ -86,14 +88,17 @@ class Broker:
         *,
         clock: Clock | None = None,
         handling: Handling | None = None,
+        rules: Rulebook | None = None,
         keep: timedelta | None = None,
     ) -> None:
-        """`keep` is how long events and settled asks are kept; without it, for ever."""
+        """Without `rules`, only those that are kept in the store hold. `keep` is how long events and settled asks are
+        kept; without it, for ever."""
         self.store = store
         self.clock: Clock = clock or SystemClock()
         self.feeds = Feeds(store, self.clock)
         self.sessions = Sessions(store)
         self.grants = Grants(store)
+        self.rules = rules or Rulebook(store)
         self.handling = handling or Handling()
         self.counts = Counts()
         self._keep = keep
@@ -171,7 +176,7 @@ class Broker:
             number += 1
 
     async def _open(self, ask: Ask, how: _How, *, wait: float | None = None) -> Opened:
-        row = self._decided(ask, how, granted=await self._granted(ask, how))
+        row = self._decided(ask, how, ruled=None if ask.permission is None else await self._ruled(ask, how))
         await self.sessions.mention(ask.origin, at=row.asked_at)
         settled = self._listen(ask.id)
         self._opening[ask.id] = row.content, ask
@@ -199,6 +204,16 @@ class Broker:
         if row.answer is not None:
             self.counts.answers["policy"].add(0)
 
+    async def _ruled(self, ask: Ask, how: _How) -> Answer | None:
+        """What the rules decide, or else what a person allowed before. None where neither speaks."""
+        decision = await self.rules.decide(ask)
+        if decision.action == "delegate":
+            stored = await self.store.get(ask.id)
+            if stored is not None and stored.state != "withdrawn":
+                return None  # it joins, and what was decided for it stands
+            decision = await self.rules.delegated(ask, decision)
+        return ruled(decision) or await self._granted(ask, how)
+
     async def _granted(self, ask: Ask, how: _How) -> Answer | None:
         """What a person allowed before for the length of the session, where the desk is to remember that."""
         permission = ask.permission
@@ -208,12 +223,12 @@ class Broker:
             return None
         return remembered(ask, await self.grants.of(ask.origin, owner=how.owner))
 
-    def _decided(self, ask: Ask, how: _How, *, granted: Answer | None) -> NewAsk:
+    def _decided(self, ask: Ask, how: _How, *, ruled: Answer | None) -> NewAsk:
         """The row of a new ask with policy's verdict in it. Nobody evaluates policy again for it."""
         content = content_text(ask)
         bound(ask, size=len(content))
         try:
-            verdict = granted or policy_for(how.handling or self.handling)(ask)
+            verdict = ruled or policy_for(how.handling or self.handling)(ask)
         except SettingsError as unusable:
             raise AskDoesNotFit(str(unusable)) from None
         now = self.clock.now()

@@ -18,9 +18,10 @@ import platformdirs
 from handraise.asks import Handling
 from handraise.errors import SettingsError
 from handraise.policies import policy_for
+from handraise.rules.reading import find_project, rules_in
 from handraise.wire import parse_handling
 
-__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "AgentTable", "Settings", "find_project", "load", "parse_addresses"]
+__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "AgentTable", "Settings", "load", "parse_addresses"]
 
 DEFAULT_PORT = 4263
 MOST_DAYS = 36_500
@@ -47,6 +48,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     keep: timedelta | None = None  # how long events and settled asks are kept; None is for ever
     agents: Mapping[str, AgentTable] = field(default_factory=dict)
+    user: Path | None = None  # where the user's own config.toml is, or would be
     project: Path | None = None  # the handraise.toml that was read
 
     @property
@@ -56,6 +58,10 @@ class Settings:
     @property
     def desk_file(self) -> Path:
         return self.home / "desk.json"
+
+    @property
+    def trusted_file(self) -> Path:
+        return self.home / "trusted.json"
 
     def running_desk(self) -> str | None:
         """The address that the desk of this home wrote down, if that desk still lives.
@@ -91,21 +97,13 @@ def load(environ: Mapping[str, str] | None = None, *, cwd: Path | None = None) -
         database=environ.get("HANDRAISE_DATABASE") or f"sqlite:///{home / 'desk.db'}",
     )
     user = Path(environ.get("XDG_CONFIG_HOME") or platformdirs.user_config_path()) / "handraise" / "config.toml"
+    settings = replace(settings, user=user)
     if user.is_file():
         settings = _with_file(settings, user)
     project = find_project(cwd or Path.cwd())
     if project is not None:
         settings = replace(_with_file(settings, project, own=False), project=project)
     return settings
-
-
-def find_project(folder: Path) -> Path | None:
-    """The nearest `handraise.toml`, from the folder upwards."""
-    for place in (folder, *folder.parents):
-        file = place / "handraise.toml"
-        if file.is_file():
-            return file
-    return None
 
 
 def parse_addresses(given: str | Sequence[str] | None, *, name: str) -> tuple[str, ...]:
@@ -137,12 +135,16 @@ def _is_address(url: str) -> bool:
 def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
     """Settings refined by a file. One that came with a project may not open your desk to others."""
     try:
-        table = tomllib.loads(file.read_text())
+        text = file.read_text()
+        table = tomllib.loads(text)
     except (OSError, ValueError) as problem:
         raise SettingsError(f"{file} cannot be read: {problem}") from None
-    unknown = set(table) - {"policy", "desk", "agents"}
+    unknown = set(table) - {"policy", "desk", "agents", "rules"}
     if unknown:
-        raise SettingsError(f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [desk] and [agents.…]")
+        raise SettingsError(
+            f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [[rules]], [desk] and [agents.…]"
+        )
+    rules_in(text, file=file)  # the desk reads them when they are needed, so that a change counts at once
     desk = _table(table, "desk", file=file, known={"host", "allowed_hosts", "keep_days"})
     policy = _table(table, "policy", file=file)
     try:

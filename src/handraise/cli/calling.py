@@ -13,6 +13,7 @@ from handraise.errors import (
     AlreadyAnswered,
     AskNotFound,
     AskWithdrawn,
+    DeskUnreachable,
     HandraiseError,
     SessionNotFound,
     SettingsError,
@@ -20,7 +21,9 @@ from handraise.errors import (
 from handraise.inert import inert
 
 if TYPE_CHECKING:
+    from handraise.broker import Broker
     from handraise.client import Client
+    from handraise.tokens import Tokens
 
 __all__ = [
     "AskId",
@@ -29,6 +32,7 @@ __all__ = [
     "SessionId",
     "Url",
     "call",
+    "call_or_open",
     "complete_id",
     "complete_session",
     "find_ask",
@@ -69,6 +73,35 @@ def call(work: Callable[[Client], Awaitable[T]], *, url: str | None) -> T:
             return await work(client)
 
     return asyncio.run(calling())
+
+
+def call_or_open(
+    over_http: Callable[[Client], Awaitable[T]],
+    on_store: Callable[[Broker, Tokens], Awaitable[T]],
+    *,
+    url: str | None,
+) -> T:
+    """At the desk that runs; where this home has none, in its store, whose lock keeps a starting desk out."""
+    import asyncio
+
+    from handraise.app import open_parts
+    from handraise.client import Client
+    from handraise.config import load
+
+    async def run() -> T:
+        settings = load()
+        is_elsewhere = bool(url or settings.url)
+        if is_elsewhere or settings.token or settings.running_desk():
+            try:
+                async with Client(url, settings=settings) as client:
+                    return await over_http(client)
+            except DeskUnreachable:
+                if is_elsewhere:
+                    raise
+        async with open_parts(settings) as (broker, tokens):
+            return await on_store(broker, tokens)
+
+    return asyncio.run(run())
 
 
 def person() -> str:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from handraise.cli.calling import Json, Url
+from handraise.cli.calling import Json, Url, call_or_open
 from handraise.cli.shown import print_json
-from handraise.errors import DeskUnreachable, HandraiseError
+from handraise.errors import HandraiseError
 from handraise.inert import inert
 
 if TYPE_CHECKING:
+    from handraise.broker import Broker
     from handraise.client import Client
     from handraise.tokens import Tokens
 
 __all__ = ["add_to"]
-
-T = TypeVar("T")
 
 ADD = """\b
 Examples:
@@ -71,10 +69,10 @@ def add_to(app: typer.Typer) -> None:
             told = await client.call("POST", "/v1/tokens", body={"name": name, "scopes": scope})
             return str(told["token"])
 
-        async def on_store(tokens: Tokens) -> str:
+        async def on_store(broker: Broker, tokens: Tokens) -> str:
             return await tokens.add(name, scopes=scope)
 
-        print(_run(over_http, on_store, url=url))
+        print(call_or_open(over_http, on_store, url=url))
 
     @token.command("list", epilog=LIST)
     def list_(as_json: Json = False, url: Url = None) -> None:
@@ -83,10 +81,10 @@ def add_to(app: typer.Typer) -> None:
         async def over_http(client: Client) -> list[dict[str, Any]]:
             return list((await client.call("GET", "/v1/tokens"))["tokens"])
 
-        async def on_store(tokens: Tokens) -> list[dict[str, Any]]:
+        async def on_store(broker: Broker, tokens: Tokens) -> list[dict[str, Any]]:
             return [token.told() for token in tokens.all()]
 
-        found = _run(over_http, on_store, url=url)
+        found = call_or_open(over_http, on_store, url=url)
         width = max((len(told["name"]) for told in found), default=0)
         for told in found:
             if as_json:
@@ -101,35 +99,9 @@ def add_to(app: typer.Typer) -> None:
         async def over_http(client: Client) -> None:
             await client.call("DELETE", f"/v1/tokens/{quote(name, safe='')}")
 
-        async def on_store(tokens: Tokens) -> None:
+        async def on_store(broker: Broker, tokens: Tokens) -> None:
             if not await tokens.revoke(name):
                 raise HandraiseError("there is no token of that name; `handraise token list` shows them")
 
-        _run(over_http, on_store, url=url)
+        call_or_open(over_http, on_store, url=url)
         print(f"revoked {inert(name, keep='')}")
-
-
-def _run(
-    over_http: Callable[[Client], Awaitable[T]], on_store: Callable[[Tokens], Awaitable[T]], *, url: str | None
-) -> T:
-    """At the desk that runs; where this home has none, in its store, whose lock keeps a starting desk out."""
-    import asyncio
-
-    from handraise.app import open_parts
-    from handraise.client import Client
-    from handraise.config import load
-
-    async def run() -> T:
-        settings = load()
-        is_elsewhere = bool(url or settings.url)
-        if is_elsewhere or settings.token or settings.running_desk():
-            try:
-                async with Client(url, settings=settings) as client:
-                    return await over_http(client)
-            except DeskUnreachable:
-                if is_elsewhere:
-                    raise
-        async with open_parts(settings) as (_, tokens):
-            return await on_store(tokens)
-
-    return asyncio.run(run())
