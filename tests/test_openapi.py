@@ -19,10 +19,12 @@ from handraise.clock import SystemClock
 from handraise.config import AgentTable
 from handraise.metrics import Lag
 from handraise.plugins import names
-from handraise.server import audit, sessions
+from handraise.server import audit, rules, sessions
+from handraise.server.acp import Acp
 from handraise.server.api import SignIn, routes
 from handraise.server.asks import AskRoutes
 from handraise.server.compat import opencode, sandbox_agent
+from handraise.server.mcp import METHODS
 from handraise.server.openapi import document
 from handraise.tokens import Tokens
 from serving import Served, listening, path_of, refused, serving, serving_in_a_thread, told
@@ -71,7 +73,7 @@ def test_every_refusal_has_a_code_and_a_sentence() -> None:
             for content in reply["content"].values():
                 choices = content["schema"].get("oneOf", [content["schema"]])
                 names = [choice["$ref"].rpartition("/")[2] for choice in choices if "$ref" in choice]
-                for name in (name for name in names if not name.startswith("OpenCode")):
+                for name in (name for name in names if not name.startswith(("OpenCode", "Mcp"))):
                     assert {"error", "message"} <= set(SCHEMAS[name]["required"]), f"{label} {status}"
 
 
@@ -125,6 +127,8 @@ async def test_every_route_is_in_the_document_and_the_reverse(desk: Served) -> N
         *sandbox_agent.routes(broker),
         *opencode.routes(broker),
         *audit.routes(broker),
+        *Acp(broker, worker=None).routes(),
+        *rules.routes(broker),
         *sessions.routes(broker, worker=None),
     ]
     served = {f"{method} {_shape(route.path)}" for route in ordinary for method in route.methods or {"GET"}}
@@ -132,6 +136,7 @@ async def test_every_route_is_in_the_document_and_the_reverse(desk: Served) -> N
     # The framework matches two ids as one part and the route takes them apart, so that they may hold a slash.
     served = {re.sub(r"(/v1/sessions/{})(/re)", r"\1/questions/{}\2", label) for label in served}
     served |= {"POST /v1/asks", "GET /v1/asks", "GET /v1/asks/{}", "POST /v1/deliveries", "GET /v1/events"}
+    served |= {f"{method} /mcp" for method in METHODS}
     served |= {f"POST /v1/asks/{{}}/{action}" for action in AskRoutes(broker).actions}
     assert {_shape(label) for label in OPERATIONS} == served
 
@@ -201,6 +206,7 @@ async def test_the_examples_of_refusals_are_what_the_desk_really_says(desk: Serv
         "Forbidden": await told(ci.get("/v1/asks"), 403),
         "NotFound": await told(desk.http.delete("/v1/tokens/nobody"), 404),
         "AskNotFound": await told(desk.http.get("/v1/asks/nobody"), 404),
+        "RuleNotFound": await told(desk.http.delete("/v1/rules/1f3a9c2e"), 404),
         "SessionNotFound": await told(desk.http.get("/v1/sessions/nobody"), 404),
         "PluginNotFound": await told(desk.http.post("/v1/sessions", json={"agent": "clippy", "prompt": "hello"}), 404),
         "AskDiffers": await told(differs, 409),
@@ -213,7 +219,7 @@ async def test_the_examples_of_refusals_are_what_the_desk_really_says(desk: Serv
     said["AlreadyAnswered"] = await told(desk.http.post(path_of("build-7", "reject")), 409)
     await told(desk.http.post(path_of("build-7", "withdraw")), 409)
     assert said["PluginNotFound"].pop("names")  # those that are installed here
-    assert said["PluginNotFound"]["message"].startswith("agents: no 'clippy'; there are acp, claude")
+    assert said["PluginNotFound"]["message"].startswith("agents: no 'clippy'; there are acp, amp, claude")
     del said["PluginNotFound"]
     for name, refusal in said.items():
         assert _timeless(refusal) == _timeless(example(name))
@@ -246,11 +252,17 @@ KEPT = schemathesis.Config.from_dict(
         "operations": [
             {
                 # Whether an answer fits depends on the ask, whether a name is free on the other tokens, whether a
-                # session can be started on the machine.
+                # session can be started on the machine, whether a rule's parts fit on each other.
                 "include-operation-id": [
                     *("answer_an_ask", "reply_to_a_question_of_a_session", "add_a_token", "start_a_session"),
+                    "add_a_rule",
                 ],
                 "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 409, 410, 422]}},
+            },
+            {
+                # The first message to an agent names it, and none is known here that it could name.
+                "include-operation-id": "send_to_an_acp_agent",
+                "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400, 404, 422]}},
             },
             {
                 "include-tag": "opencode",
@@ -259,8 +271,9 @@ KEPT = schemathesis.Config.from_dict(
         ],
     }
 )
-# A stream never ends, so these are left out here; test_stream and the tests of the compat routes follow them.
-STREAMS = r"/events?$"
+# A stream never ends, so these are left out here; test_stream and the tests of the compat routes follow them. What MCP
+# sends and gets is the protocol's own: test_mcp_http speaks it.
+STREAMS = r"/events?$|^/mcp$"
 operations = schemathesis.openapi.from_dict(document(), config=KEPT).exclude(path_regex=STREAMS)
 
 

@@ -26,9 +26,12 @@ from handraise.clock import SystemClock
 from handraise.config import AgentTable, Settings
 from handraise.errors import SettingsError, StoreError
 from handraise.metrics import Lag
+from handraise.rulebook import Rulebook, Trusted
 from handraise.server import create_app
+from handraise.server.acp import Acp
 from handraise.server.api import SignIn
 from handraise.server.attach import Attached
+from handraise.server.mcp import Mcp
 from handraise.server.protocol import JoiningProtocol
 from handraise.stores import Seen, Store, without_password
 from handraise.stores.sqlite import MEMORY, SqliteStore
@@ -110,7 +113,10 @@ async def open_parts(settings: Settings) -> AsyncIterator[tuple[Broker, Tokens]]
         clock = SystemClock()
         async with Tokens(store, clock=clock) as tokens:
             await _first_token(settings, tokens)
-            async with Broker(store, clock=clock, handling=settings.handling, keep=settings.keep) as broker:
+            rules = Rulebook(store, user=settings.user, trusted=Trusted(settings.trusted_file))
+            async with Broker(
+                store, clock=clock, handling=settings.handling, rules=rules, keep=settings.keep
+            ) as broker:
                 yield broker, tokens
     finally:
         await store.close()
@@ -195,7 +201,7 @@ def agents_of(settings: Settings) -> Agents:
 
     def made(name: str) -> AgentSettings:
         table = settings.agents.get(name, AgentTable())
-        return AgentSettings(home=settings.home, command=table.command, env=table.env)
+        return AgentSettings(home=settings.home, command=table.command, env=table.env, handling=settings.handling)
 
     return Agents(made)
 
@@ -218,6 +224,8 @@ async def run_desk(
         if has_worker:
             worker = await parts.enter_async_context(open_worker(settings, broker, agents=agents))
         attached = Attached(broker, agents.attachable(), name=own_name(settings.home))
+        mcp = await parts.enter_async_context(Mcp(broker))
+        acp = await parts.enter_async_context(Acp(broker, worker=worker))
         sign_in = SignIn(clock=broker.clock)
         lag = Lag()
         app = create_app(
@@ -228,9 +236,11 @@ async def run_desk(
             lag=lag,
             worker=worker,
             attached=attached,
+            mcp=mcp,
+            acp=acp,
             allowed_hosts=(*settings.allowed_hosts, shown),
         )
-        server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker, worker))
+        server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker, worker, mcp, acp))
         # Left by hand, so that what the body raises comes out as it is rather than in a group.
         tasks = await asyncio.TaskGroup().__aenter__()
         serving = tasks.create_task(server.serve(sockets=[listener]))
@@ -254,11 +264,13 @@ async def run_desk(
             await tasks.__aexit__(None, None, None)
 
 
-def _let_go(broker: Broker, worker: Worker | None) -> None:
+def _let_go(broker: Broker, worker: Worker | None, mcp: Mcp, acp: Acp) -> None:
     if worker is not None:
         worker.stop()
     broker.cancel_waits()
     broker.feeds.close()
+    mcp.stop()
+    acp.stop()
 
 
 async def _beat(broker: Broker) -> None:

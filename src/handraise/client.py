@@ -33,6 +33,7 @@ from handraise.errors import (
     HandraiseError,
     Overloaded,
     Rejected,
+    RuleNotFound,
     SessionEnded,
     SessionNotFound,
     StoreFailed,
@@ -479,6 +480,8 @@ def _error(status: int, body: bytes) -> HandraiseError:
         broken = _Away if status in AWAY else DeskBroke
         return broken(f"what answers there is not a handraise desk (status {status})", status=status)
     match code:
+        case "rule_not_found":
+            return RuleNotFound(told.get("id", ""))
         case "ask_not_found":
             return AskNotFound(told.get("id", ""))
         case "session_not_found":

@@ -2,6 +2,7 @@
 
     HandraiseError
     ├── AskNotFound            no ask has that id
+    ├── RuleNotFound           the desk keeps no rule with that id
     ├── AskDiffers             that id was asked before, with other content
     ├── AskDoesNotFit          what was asked is malformed or beyond the limits
     ├── AnswerDoesNotFit       the answer does not fit the questions; the ask stays open
@@ -12,6 +13,12 @@
     ├── CursorTooOld           events after that cursor were pruned; list the asks again
     ├── SessionNotFound
     ├── SessionEnded           the conversation is over and takes no further prompt
+    ├── AcpNotFound            no agent runs over ACP under that id
+    ├── AcpDiffers             another agent runs over ACP under that id
+    ├── AcpEnded               the agent that ran over ACP under that id has ended
+    ├── RequestNotFound        an agent over ACP made no request with that id, or no longer waits for its answer
+    ├── RequestAnswered        a request of an agent over ACP was answered before, with something else
+    ├── MessagesGone           messages of an agent over ACP after that number are no longer kept, or are not its own
     ├── AgentFailed            the agent, or one turn of it, broke; says it in the agent's own words
     ├── Refused                the desk does not let this caller do that
     │   ├── Unauthorized       no token, an unknown one, a revoked one
@@ -39,6 +46,9 @@ if TYPE_CHECKING:
     from handraise.asks import Answer, Ask
 
 __all__ = [
+    "AcpDiffers",
+    "AcpEnded",
+    "AcpNotFound",
     "AgentFailed",
     "AlreadyAnswered",
     "AnswerDoesNotFit",
@@ -51,11 +61,14 @@ __all__ = [
     "DeskUnreachable",
     "Forbidden",
     "HandraiseError",
+    "MessagesGone",
     "Overloaded",
     "PluginNotFound",
     "ProcessFailed",
     "Refused",
     "Rejected",
+    "RequestAnswered",
+    "RequestNotFound",
     "SessionEnded",
     "SessionNotFound",
     "SettingsError",
@@ -84,6 +97,13 @@ class AskNotFound(HandraiseError):
 
     def __init__(self, id: str) -> None:
         super().__init__(f"there is no ask {id!r}; `handraise asks` lists them", id=id)
+
+
+class RuleNotFound(HandraiseError):
+    code = "rule_not_found"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"the desk keeps no rule {id!r}; `handraise rules` lists them", id=id)
 
 
 class AskDiffers(HandraiseError):
@@ -182,6 +202,57 @@ class SessionEnded(HandraiseError):
 
     def __init__(self, id: str, *, state: str = "done") -> None:
         super().__init__(f"session {id!r} is {state}; start a new one with `handraise start`", id=id, state=state)
+
+
+class AcpNotFound(HandraiseError):
+    code = "acp_not_found"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"no agent runs over ACP as {id!r}; the first message starts one, with `?agent=`", id=id)
+
+
+class AcpDiffers(HandraiseError):
+    code = "acp_differs"
+
+    def __init__(self, id: str, *, agent: str) -> None:
+        super().__init__(f"{id!r} is {agent!r} already; leave `agent` out, or use another id", id=id, agent=agent)
+
+
+class AcpEnded(HandraiseError):
+    code = "acp_ended"
+
+    def __init__(self, id: str, *, agent: str) -> None:
+        super().__init__(
+            f"{agent!r}, which ran as {id!r}, has ended; delete it, then the first message starts it again",
+            id=id,
+            agent=agent,
+        )
+
+
+class RequestNotFound(HandraiseError):
+    code = "request_not_found"
+
+    def __init__(self, id: int | str) -> None:
+        super().__init__(f"the agent waits for no answer to a request {id!r}; read its stream again", id=id)
+
+
+class RequestAnswered(HandraiseError):
+    code = "request_answered"
+
+    def __init__(self, id: int | str, *, by: str) -> None:
+        super().__init__(f"the agent's request {id!r} was answered by {by} before, with something else", id=id, by=by)
+
+
+class MessagesGone(HandraiseError):
+    code = "messages_gone"
+
+    def __init__(self, *, after: int, first: int, last: int) -> None:
+        super().__init__(
+            f"what came right after message {after} is not kept here; read from the start, without a number",
+            after=after,
+            first=first,
+            last=last,
+        )
 
 
 class AgentFailed(HandraiseError):

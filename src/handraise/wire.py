@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -28,6 +28,8 @@ __all__ = [
     "DeliveriesBody",
     "Delivery",
     "RejectBody",
+    "RuleBody",
+    "RuleTestBody",
     "Stored",
     "StoredEvent",
     "TokenBody",
@@ -369,6 +371,36 @@ class PromptBody:
 class TokenBody:
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
     scopes: Annotated[tuple[Literal["ask", "answer", "admin"], ...], Field(min_length=1, max_length=3)]
+
+
+Pattern = Annotated[str, Field(max_length=20_000)]
+PatternOrFlag = Pattern | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleBody:
+    """What `POST /v1/rules` takes: a rule as in `[[rules]]` of a settings file."""
+
+    tool: Annotated[str, Field(min_length=1, max_length=20_000)]
+    action: Literal["allow", "reject", "ask", "delegate"]
+    matches: Mapping[str, PatternOrFlag | tuple[PatternOrFlag, ...]] = field(default_factory=dict)
+    agent: Name | None = None
+    context: Literal["thread", "subagent"] | None = None
+    message: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
+    to: tuple[Annotated[str, Field(min_length=1, max_length=20_000)], ...] = ()
+    timeout: Annotated[float, Field(gt=0, le=300)] | None = None
+    first: bool = False  # before the others that are kept here, rather than behind them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleTestBody:
+    """What `POST /v1/rules/test` takes: a call as an agent might make it."""
+
+    tool: Name
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    agent: Name = "any"
+    cwd: Annotated[str, Field(max_length=20_000)] | None = None
+    context: Literal["thread", "subagent"] = "thread"
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}

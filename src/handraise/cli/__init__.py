@@ -24,6 +24,7 @@ from handraise.cli import (
     mcp,
     prompt,
     reject,
+    rules,
     serve,
     sessions,
     start,
@@ -69,7 +70,7 @@ app = typer.Typer(
 )
 for command in (serve, install, demo, start, prompt, abort, close, sessions, agents, attach, mcp):
     command.add_to(app)
-for command in (ask, asks, answer, reject, keep_waiting, watch, audit, token, store):
+for command in (ask, asks, answer, reject, keep_waiting, watch, rules, audit, token, store):
     command.add_to(app)
 for command in (open_page, doctor):
     command.add_to(app)

@@ -11,12 +11,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from handraise.broker import Broker
 from handraise.errors import HandraiseError
 from handraise.metrics import Lag
-from handraise.server import audit, sessions
+from handraise.server import audit, rules, sessions
+from handraise.server.acp import Acp
 from handraise.server.api import SignIn, on_error, routes
 from handraise.server.asks import AskRoutes
 from handraise.server.attach import Attached
 from handraise.server.compat import opencode, sandbox_agent
 from handraise.server.gate import Gate
+from handraise.server.mcp import Mcp
 from handraise.server.stream import EventRoute
 from handraise.tokens import Tokens
 from handraise.worker import Worker
@@ -35,6 +37,8 @@ def create_app(
     lag: Lag,
     worker: Worker | None = None,
     attached: Attached | None = None,
+    mcp: Mcp | None = None,
+    acp: Acp | None = None,
     allowed_hosts: Collection[str] = (),
 ) -> ASGIApp:
     """`attached` is for agents that call us from people's own terminals; without a worker nothing is started here.
@@ -46,12 +50,16 @@ def create_app(
         "/v1/deliveries": asks.deliveries,
         "/v1/events": EventRoute(broker),
     }
+    if mcp is not None:
+        hot["/mcp"] = mcp
     ordinary = Starlette(
         routes=[
             *sandbox_agent.routes(broker),
             *opencode.routes(broker),
             *audit.routes(broker),
+            *rules.routes(broker),
             *(attached.routes() if attached is not None else ()),
+            *(acp.routes() if acp is not None else ()),
             *sessions.routes(broker, worker=worker),
             *routes(broker, tokens=tokens, sign_in=sign_in, port=port, lag=lag),
         ],

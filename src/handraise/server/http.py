@@ -1,4 +1,4 @@
-"""Plain ASGI, as little of it as the hot routes need: read a body, write JSON, tell an error."""
+"""Plain ASGI, as little of it as the hot routes need: write JSON, tell an error."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic_core import to_json
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
+from handraise.callers import MOST_BYTES, Gone, TooLarge, hung_up, read_body
 from handraise.errors import (
+    AcpDiffers,
+    AcpEnded,
+    AcpNotFound,
     AlreadyAnswered,
     AnswerDoesNotFit,
     AskDiffers,
@@ -18,8 +22,13 @@ from handraise.errors import (
     AskWithdrawn,
     Forbidden,
     HandraiseError,
+    MessagesGone,
     Overloaded,
     PluginNotFound,
+    ProcessFailed,
+    RequestAnswered,
+    RequestNotFound,
+    RuleNotFound,
     SessionEnded,
     SessionNotFound,
     SettingsError,
@@ -30,6 +39,7 @@ from handraise.wire import BadBody
 
 __all__ = [
     "MOST_BYTES",
+    "ExtraMissing",
     "Gone",
     "RouteNotFound",
     "TooLarge",
@@ -44,17 +54,11 @@ __all__ = [
     "status_of",
 ]
 
-MOST_BYTES = 4 * 1024 * 1024
-
 _JSON = [
     (b"content-type", b"application/json"),
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
 ]
-
-
-class TooLarge(HandraiseError):
-    code = "too_large"
 
 
 class WrongMethod(HandraiseError):
@@ -65,8 +69,8 @@ class RouteNotFound(HandraiseError):
     code = "not_found"
 
 
-class Gone(Exception):
-    """The caller hung up. Nobody is left to be told anything."""
+class ExtraMissing(HandraiseError):
+    code = "extra_missing"
 
 
 # The one place where an exception becomes a status; `client.py` turns the code back into the exception.
@@ -74,12 +78,19 @@ _STATUS: list[tuple[type[HandraiseError], int]] = [
     (AskNotFound, 404),
     (SessionNotFound, 404),
     (PluginNotFound, 404),
+    (RuleNotFound, 404),
     (RouteNotFound, 404),
+    (AcpNotFound, 404),
+    (RequestNotFound, 404),
     (WrongMethod, 405),
     (AskDiffers, 409),
     (AlreadyAnswered, 409),
     (SessionEnded, 409),
+    (AcpDiffers, 409),
+    (AcpEnded, 409),
+    (RequestAnswered, 409),
     (AskWithdrawn, 410),
+    (MessagesGone, 410),
     (TooLarge, 413),
     (AskDoesNotFit, 422),
     (AnswerDoesNotFit, 422),
@@ -87,6 +98,8 @@ _STATUS: list[tuple[type[HandraiseError], int]] = [
     (BadBody, 400),
     (Unauthorized, 401),
     (Forbidden, 403),
+    (ExtraMissing, 501),
+    (ProcessFailed, 502),
     (Overloaded, 503),
     (StoreError, 503),
 ]
@@ -125,45 +138,6 @@ def error_headers(error: HandraiseError) -> list[tuple[bytes, bytes]]:
 
 async def send_error(send: Send, error: HandraiseError) -> None:
     await send_json(send, error_body(error), status=status_of(error), headers=error_headers(error))
-
-
-async def read_body(scope: Scope, receive: Receive) -> bytes:
-    """The whole body. Raises TooLarge without keeping more than the limit, Gone when the caller hangs up.
-
-    What comes after the limit is left to uvicorn, which reads it and throws it away. Closing the connection instead
-    would reset it under a caller that still sends, and the refusal would never be read.
-    """
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > MOST_BYTES:
-            raise _too_large()
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Gone
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > MOST_BYTES:
-            raise _too_large()
-        chunks.append(chunk)
-        if not message.get("more_body", False):
-            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def _too_large() -> TooLarge:
-    return TooLarge(f"the body is larger than {MOST_BYTES // 1024 // 1024} MiB; ask with less text")
-
-
-def hung_up(receive: Receive) -> bool:
-    """Whether the caller of a request whose body was read has left. Takes one step of `receive`, which else waits."""
-    step = receive()
-    try:
-        step.send(None)  # type: ignore[attr-defined]
-    except StopIteration as told:
-        return bool(told.value["type"] == "http.disconnect")
-    step.close()  # type: ignore[attr-defined]
-    return False
 
 
 def query(raw: bytes, *known: str) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from handraise.wire import (
     DeliveriesBody,
     PromptBody,
     RejectBody,
+    RuleBody,
+    RuleTestBody,
     SessionBody,
     TokenBody,
     WithdrawBody,
@@ -79,9 +81,12 @@ _TAGS = {
     "events": "What happens, as it happens.",
     "sessions": "Conversations with agents: those started here, with what was said in them, and those that ask from "
     "elsewhere.",
+    "rules": "What decides about permissions before a person is asked.",
+    "acp": "Agents that speak ACP, for clients by HTTP: messages are JSON-RPC, as the protocol has them.",
     "access": "Tokens and signing in.",
     "audit": "Who or what decided, when, through what and from where.",
     "desk": "The desk itself.",
+    "mcp": "The question tool for agents that speak MCP. Messages and replies are that protocol's own.",
     "opencode": "The routes of an OpenCode server, so that its clients answer for every agent. In its own words.",
 }
 
@@ -89,6 +94,12 @@ _READ = ("bad_request", "too_large")
 _SETTLED = ("already_answered", "ask_withdrawn")
 _NO_SUCH_SESSION = ("not_found", "session_not_found")
 _NO_SUCH_QUESTION = (*_NO_SUCH_SESSION, "ask_not_found")
+_MCP_SETTINGS = ("mcp_session", "mcp_cwd", "mcp_limit", "MCP-Protocol-Version", "Mcp-Session-Id")
+_MCP_REFUSED = {
+    400: ("McpError", "A setting, a message or an era that cannot be read, or no session where there has to be one."),
+    404: ("McpError", "There is no such session, or it was opened with another token. Open a new one."),
+    406: ("McpError", "The reply may be JSON or a stream; accept both."),
+}
 
 _ROUTES = (
     _Route(
@@ -303,6 +314,54 @@ _ROUTES = (
         tag="sessions",
     ),
     _Route(
+        "GET /v1/acp",
+        "list_acp_agents",
+        "The agents that run over ACP here, and those that have ended and were not deleted",
+        scope="admin",
+        replies={200: ("AcpServers", "In the order in which they were started.")},
+        tag="acp",
+    ),
+    _Route(
+        "POST /v1/acp/{server}",
+        "send_to_an_acp_agent",
+        "Send one message: the first starts the agent. A request waits for its response, without limit; sent once more "
+        "under its id it joins, as long as nobody has the response",
+        scope="admin",
+        parameters=("acp_agent", "Prefer"),
+        body="AcpMessage",
+        replies={
+            200: ("AcpMessage", "To a request: the agent's response, which the stream has too."),
+            202: ("", "To a response or a notification: it was taken. To a request with `Prefer: respond-async` too."),
+        },
+        refusals=(
+            *(*_READ, "not_found", "acp_not_found", "request_not_found", "acp_differs", "acp_ended"),
+            *("request_answered", *_SETTLED, "answer_does_not_fit", "settings", "process_failed", "overloaded"),
+            "store_failed",
+        ),
+        tag="acp",
+    ),
+    _Route(
+        "GET /v1/acp/{server}",
+        "follow_an_acp_agent",
+        "What the agent says, after a number or from the start: requests, notifications and responses",
+        scope="admin",
+        parameters=("after_acp_message", "Last-Event-ID"),
+        replies={
+            200: ("text/event-stream", "Each frame is a `message`, with a number as `id` and JSON-RPC as `data`.")
+        },
+        refusals=("bad_request", "not_found", "acp_not_found", "messages_gone", "process_failed"),
+        tag="acp",
+    ),
+    _Route(
+        "DELETE /v1/acp/{server}",
+        "end_an_acp_agent",
+        "End the agent and withdraw what it asks. The id is free afterwards",
+        scope="admin",
+        replies={204: ("", "It is told to end, and what it asked is withdrawn.")},
+        refusals=("not_found", "acp_not_found"),
+        tag="acp",
+    ),
+    _Route(
         "GET /v1/tokens",
         "list_tokens",
         "All tokens, without their secrets, which are kept nowhere",
@@ -358,6 +417,45 @@ _ROUTES = (
         tag="access",
     ),
     _Route(
+        "GET /v1/rules",
+        "list_rules",
+        "The rules for permissions that hold for asks from a folder, the first one first",
+        scope="admin",
+        parameters=("cwd",),
+        replies={200: ("Rules", "Those of the project, of the user, and of the desk, in this order.")},
+        refusals=("bad_request",),
+        tag="rules",
+    ),
+    _Route(
+        "POST /v1/rules",
+        "add_a_rule",
+        "Keep a rule at the desk. It counts from the next ask on",
+        scope="admin",
+        body="RuleBody",
+        replies={201: ("Rule", "The rule, with its id.")},
+        refusals=(*_READ, "settings", "store_failed"),
+        tag="rules",
+    ),
+    _Route(
+        "POST /v1/rules/test",
+        "test_the_rules",
+        "What the rules would decide, and why. Nothing is asked, and no program that decides is run",
+        scope="admin",
+        body="RuleTestBody",
+        replies={200: ("RuleTest", "What would be decided.")},
+        refusals=_READ,
+        tag="rules",
+    ),
+    _Route(
+        "DELETE /v1/rules/{rule}",
+        "remove_a_rule",
+        "Forget a rule that the desk keeps",
+        scope="admin",
+        replies={200: ("Rule", "The rule that was removed.")},
+        refusals=("not_found", "rule_not_found", "store_failed"),
+        tag="rules",
+    ),
+    _Route(
         "GET /v1/audit",
         "read_the_audit",
         "A line for every decision that is still kept, by people, policy, timeouts and agents, in order",
@@ -401,6 +499,41 @@ _ROUTES = (
         scope="",
         replies={200: ("Document", "OpenAPI 3.1.")},
         tag="desk",
+    ),
+    _Route(
+        "POST /mcp",
+        "send_a_message_by_mcp",
+        "One message of MCP, over streamable HTTP, in both eras of that protocol",
+        scope="ask",
+        parameters=_MCP_SETTINGS,
+        body="McpMessage",
+        replies={
+            200: ("text/event-stream", "Progress and the result; plain JSON where that was there at once."),
+            202: ("", "A notification was taken."),
+            **_MCP_REFUSED,
+        },
+        refusals=("too_large", "extra_missing", "overloaded"),
+        tag="mcp",
+    ),
+    _Route(
+        "GET /mcp",
+        "follow_a_session_by_mcp",
+        "What the desk tells a session beside its calls: nothing. Clients of the older era listen all the same",
+        scope="ask",
+        parameters=_MCP_SETTINGS,
+        replies={200: ("text/event-stream", "Comments, to keep the connection."), **_MCP_REFUSED},
+        refusals=("extra_missing", "overloaded"),
+        tag="mcp",
+    ),
+    _Route(
+        "DELETE /mcp",
+        "end_a_session_by_mcp",
+        "End a session of the older era, and withdraw what was asked in it and not taken",
+        scope="ask",
+        parameters=_MCP_SETTINGS,
+        replies={200: ("", "It is over."), **_MCP_REFUSED},
+        refusals=("extra_missing", "overloaded"),
+        tag="mcp",
     ),
     *(
         _Route(route, id, summary, scope="answer", replies={200: (reply, "As OpenCode tells it.")}, tag="opencode")
@@ -549,11 +682,24 @@ _PARAMETERS: dict[str, Schema] = {
     "id_in_path": _in_path("id", "The id of an ask, percent-encoded.", example="build-7"),
     "session_in_path": _in_path("session", "The id of a session, percent-encoded.", example="claude:4f1c"),
     "question_in_path": _in_path("question", "The id of an ask, percent-encoded.", example="build-7"),
+    "server_in_path": _in_path("server", "What you call the agent, percent-encoded: at most 200 characters."),
+    "acp_agent": _parameter(
+        "agent",
+        _TEXT,
+        "With the first message: `gemini`, `qwen`, `copilot`, `claude-agent-acp`, `codex-acp`, or a name that has a "
+        "`command` in the settings. Later it may be left out.",
+    ),
+    "Prefer": _parameter("Prefer", _TEXT, "`respond-async` does not wait for the response.", place="header"),
+    "after_acp_message": _parameter(
+        "after", {**_COUNT, "maximum": 2**62}, "Read on after this message. Without it, from the start."
+    ),
     "name_in_path": _in_path("name", "The name of the token.", example="ci"),
+    "rule_in_path": _in_path("rule", "The id of a rule that the desk keeps.", example="1f3a9c2e"),
     "code_in_path": _in_path("code", "What the link holds."),
     "question_request_in_path": _in_path("question_request", "The id of an ask, with `que_`.", pattern="^que"),
     "permission_request_in_path": _in_path("permission_request", "The id of an ask, with `per_`.", pattern="^per"),
     "opencode_session_in_path": _in_path("opencode_session", "The id of a session, with `ses_`.", pattern="^ses"),
+    "cwd": _parameter("cwd", {"type": "string"}, "The folder that an agent works in."),
     "wait": _parameter(
         "wait",
         {"type": "number", "minimum": 0, "maximum": 300},
@@ -587,6 +733,19 @@ _PARAMETERS: dict[str, Schema] = {
     "until": _parameter("until", _TIME, "Only what was decided before this time."),
     "after_line": _parameter("after", {**_COUNT, "maximum": 2**62}, "`next` of the page before."),
     "lines": _parameter("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Lines a page."),
+    "mcp_session": _parameter("session", _TEXT, "Which conversation it is; the client's own, unless said here."),
+    "mcp_cwd": _parameter("cwd", _TEXT, "The folder that the agent works in, for people to see."),
+    "mcp_limit": _parameter(
+        "limit",
+        {"type": "number", "minimum": 1, "maximum": 86_400},
+        "When a question that waits returns as pending; 45, or 240 for a client that takes progress.",
+    ),
+    "MCP-Protocol-Version": _parameter(
+        "MCP-Protocol-Version", _TEXT, "The era: `2026-07-28`, or one before it.", place="header"
+    ),
+    "Mcp-Session-Id": _parameter(
+        "Mcp-Session-Id", _TEXT, "In the older era, what the first reply told.", place="header"
+    ),
     "Last-Event-ID": _parameter(
         "Last-Event-ID", {**_COUNT, "maximum": 2**62}, "As `after`, and stronger; browsers send it.", place="header"
     ),
@@ -650,6 +809,13 @@ _REFUSALS = {
         fields={"id": _TEXT},
         facts={"id": "nobody"},
     ),
+    "rule_not_found": _Refusal(
+        404,
+        "The desk keeps no such rule.",
+        "the desk keeps no rule '1f3a9c2e'; `handraise rules` lists them",
+        fields={"id": _TEXT},
+        facts={"id": "1f3a9c2e"},
+    ),
     "session_not_found": _Refusal(
         404,
         "There is no such session.",
@@ -691,6 +857,55 @@ _REFUSALS = {
         fields={"id": _TEXT, "reason": _TEXT_OR_NULL},
         facts={"id": "build-7", "reason": "aborted"},
     ),
+    "acp_not_found": _Refusal(
+        404,
+        "No agent runs over ACP under that id.",
+        "no agent runs over ACP as 'nobody'; the first message starts one, with `?agent=`",
+        fields={"id": _TEXT},
+        facts={"id": "nobody"},
+    ),
+    "request_not_found": _Refusal(
+        404,
+        "The agent made no such request.",
+        "the agent waits for no answer to a request 'ask-7'; read its stream again",
+        fields={"id": {"type": ["string", "integer"]}},
+        facts={"id": "ask-7"},
+    ),
+    "acp_differs": _Refusal(
+        409,
+        "Another agent runs under that id.",
+        "'demo' is 'qwen' already; leave `agent` out, or use another id",
+        fields={"id": _TEXT, "agent": _TEXT},
+        facts={"id": "demo", "agent": "qwen"},
+    ),
+    "acp_ended": _Refusal(
+        409,
+        "The agent has ended.",
+        "'qwen', which ran as 'demo', has ended; delete it, then the first message starts it again",
+        fields={"id": _TEXT, "agent": _TEXT},
+        facts={"id": "demo", "agent": "qwen"},
+    ),
+    "request_answered": _Refusal(
+        409,
+        "A client was faster, and said something else.",
+        "the agent's request 'ask-7' was answered by ana before, with something else",
+        fields={"id": {"type": ["string", "integer"]}, "by": _TEXT},
+        facts={"id": "ask-7", "by": "ana"},
+    ),
+    "messages_gone": _Refusal(
+        410,
+        "What came after that message is no longer kept, or the agent never said so much.",
+        "what came right after message 7 is not kept here; read from the start, without a number",
+        fields={"after": _COUNT, "first": _COUNT, "last": _COUNT},
+        facts={"after": 7, "first": 100, "last": 20099},
+    ),
+    "process_failed": _Refusal(
+        502,
+        "The agent's program does not start, or takes nothing more.",
+        "there is no program 'qwen'; install it, or name another one",
+        fields={"exit_code": {"type": ["integer", "null"]}},
+        optional=("exit_code",),
+    ),
     "too_large": _Refusal(
         413,
         "More than 4 MiB.",
@@ -719,6 +934,11 @@ _REFUSALS = {
         "What is wanted cannot be had here: a name that is taken, a folder that is not there, a mode that the agent "
         "does not have.",
         "there is a token 'ci' already; revoke it first, or choose another name",
+    ),
+    "extra_missing": _Refusal(
+        501,
+        "A package is not installed where the desk runs.",
+        "this desk has no MCP; `pip install 'handraise[mcp]'` where it runs, and start it again",
     ),
     "overloaded": _Refusal(
         503,
@@ -823,7 +1043,7 @@ _ALWAYS_TOLD = {
 
 def _schemas() -> dict[str, Schema]:
     bodies = (AskBody, AnswerBody, RejectBody, WithdrawBody, DeliveriesBody, SessionBody, PromptBody, TokenBody)
-    schemas = json_schemas(Ask, *bodies, refs=_REFS)
+    schemas = json_schemas(Ask, *bodies, RuleBody, RuleTestBody, refs=_REFS)
     for schema in schemas.values():
         schema.pop("title", None)
         for field in schema["properties"].values():
@@ -848,6 +1068,19 @@ def _schemas() -> dict[str, Schema]:
     return schemas | {_name(code): _refusal_schema(code, refusal) for code, refusal in _REFUSALS.items()}
 
 
+_RULE = {
+    "id": _TEXT | {"description": "Of one that is kept at the desk."},
+    "source": _TEXT | {"description": "Where it stands, as in `handraise.toml:12` or `desk:1f3a9c2e`."},
+    "tool": _TEXT,
+    "action": {"type": "string", "enum": ["allow", "reject", "ask", "delegate"]},
+    "matches": {"type": "object", "description": "By argument: a pattern, a list of which any has to fit, or a flag."},
+    "agent": _TEXT,
+    "context": {"type": "string", "enum": ["thread", "subagent"]},
+    "message": _TEXT,
+    "to": _list(_TEXT),
+    "timeout": {"type": "number"},
+    "never": _TEXT | {"description": "Why it can never match."},
+}
 _SESSION = {
     "id": _TEXT,
     "agent": _TEXT,
@@ -890,6 +1123,7 @@ _CAPABILITIES: dict[str, Schema] = {
     "agent": _TEXT,
     "installed": {"type": "boolean"},
     "version": _TEXT_OR_NULL,
+    "driven": {**_TEXT_OR_NULL, "description": "The version that was run with this release of handraise, if any."},
     "program": {**_TEXT_OR_NULL, "description": "Where it is."},
     **{name: {"type": "boolean"} for name in _CAN},
     "modes": _list(_TEXT),
@@ -976,6 +1210,48 @@ _TOLD: dict[str, Schema] = {
     "Messages": _object({"messages": _list(_ref("Message"))}),
     "Capabilities": _object(_CAPABILITIES),
     "Agents": _object({"agents": _list(_ref("Capabilities"))}),
+    "Rule": _object(_RULE, optional=("id", "matches", "agent", "context", "message", "to", "timeout", "never")),
+    "Rules": _object(
+        {"rules": _list(_ref("Rule")), "untrusted": _list(_ref("Rule")), "problems": _list(_TEXT)},
+    ),
+    "RuleTest": _object(
+        {
+            "action": {"type": "string", "enum": ["allow", "reject", "ask", "delegate"]},
+            "rule": {"anyOf": [_ref("Rule"), {"type": "null"}]},
+            "why": _list(_TEXT),
+            "problems": _list(_TEXT),
+        }
+    ),
+    "AcpMessage": {
+        **_object(
+            {
+                "jsonrpc": {"const": "2.0", "type": "string"},
+                "id": {"type": ["string", "integer"]},
+                "method": _TEXT,
+                "params": {"type": ["object", "array"]},
+                "result": {},
+                "error": {"type": "object", "properties": {"code": {"type": "integer"}}, "required": ["code"]},
+            },
+            optional=["id", "method", "params", "result", "error"],
+        ),
+        "oneOf": [
+            {"title": "A request or a notification", "required": ["method"]},
+            {"title": "A result", "required": ["id", "result"], "not": {"required": ["method"]}},
+            {"title": "An error", "required": ["id", "error"], "not": {"required": ["method"]}},
+        ],
+    },
+    "AcpServer": _object(
+        {
+            "serverId": _TEXT,
+            "agent": _TEXT,
+            "createdAtMs": {**_COUNT, "description": "Milliseconds since 1970."},
+            "session": {**_TEXT, "description": "The desk's session that its asks belong to."},
+            "state": _one_of("starting", "running", "ended"),
+            "exitCode": {"type": ["integer", "null"], "description": "Negative for the signal that ended it."},
+            "lastEventId": {**_COUNT, "description": "The number of the newest message."},
+        }
+    ),
+    "AcpServers": _object({"servers": _list(_ref("AcpServer"))}),
     "Token": _object({"name": _TEXT, "scopes": _SCOPES, "created_at": _TIME}),
     "Tokens": _object({"tokens": _list(_ref("Token"))}),
     "NewToken": _object({"name": _TEXT, "scopes": _SCOPES, "token": _TEXT}),
@@ -1002,6 +1278,21 @@ _TOLD: dict[str, Schema] = {
     ),
     "OpenCodeResponse": _object({"response": {"type": "string", "enum": ["once", "always", "reject"]}}),
     "OpenCodeBadRequest": _object({"name": {"const": "BadRequest", "type": "string"}, "data": {"type": "object"}}),
+    "McpMessage": _object(
+        {
+            "jsonrpc": {"const": "2.0", "type": "string"},
+            "id": {"type": ["string", "integer"]},
+            "method": _TEXT,
+            "params": {"type": "object"},
+        },
+        optional=("id", "params"),
+    ),
+    "McpError": {
+        "anyOf": [
+            _object({"jsonrpc": _TEXT, "error": _object({"code": {"type": "integer"}, "message": _TEXT})}),
+            _ref("BadRequest"),
+        ],
+    },
     "OpenCodeNotFound": {
         "anyOf": [_object({"_tag": _TEXT, "requestID": _TEXT, "message": _TEXT}), _ref("NotFound")],
     },
@@ -1137,6 +1428,8 @@ _EXAMPLES: dict[str, Any] = {
         "text": "The health check is in.",
         "at": "2026-01-01T12:00:42.000Z",
     },
+    "RuleBody": {"tool": "shell", "action": "allow", "matches": {"command": ["git status*", "git diff*"]}},
+    "RuleTestBody": {"tool": "shell", "arguments": {"command": "git push"}, "agent": "codex"},
     "TokenBody": {"name": "ci", "scopes": ["ask"]},
     "Cursor": {"cursor": 2},
     "Health": {"status": "ok", "version": "0.1.0", "problems": []},
