@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+JOBS ?= auto # test files that run at the same time; 0 runs one after the other and shows what they print
 DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
@@ -16,7 +17,7 @@ demo: $(READY) ## a desk with scripted agents that ask; answer them from another
 	@$(BIN)/handraise demo
 
 test: $(DEV) agents ## every test
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 agents: $(DEV) ## fetch the real agents that the tests run; HANDRAISE_WITHOUT_AGENTS=1 goes without them
 	@$(BIN)/python tests/live/programs.py --quiet
