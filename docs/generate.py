@@ -23,8 +23,13 @@ from typer.models import ArgumentInfo, OptionInfo
 from handraise import cli, config, errors, events
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Handling
 from handraise.errors import HandraiseError
+from handraise.modes import REASONS, TABLE, Becomes, Rules, Thread
+from handraise.rulebook import PATIENCE
+from handraise.rules.reading import FIELDS as RULE_FIELDS
+from handraise.rules.reading import LONGEST_TIMEOUT
 from handraise.server import http
 from handraise.server.openapi import document
+from handraise.support import KNOWN, Known
 from handraise.wire import HandlingBody, json_schemas
 
 FOLDER = Path(__file__).parent / "reference"
@@ -52,6 +57,7 @@ def pages() -> Iterator[tuple[str, str]]:
         ("settings.md", settings_page),
         ("events.md", events_page),
         ("errors.md", errors_page),
+        ("agents.md", agents_page),
     ):
         yield name, "\n".join(write()).rstrip() + "\n"
 
@@ -131,12 +137,17 @@ def _commands_of(app: typer.Typer, prefix: str) -> Iterator[Command]:
         yield Command(prefix + name, info.callback, info.epilog or "")
     for group in app.registered_groups:
         assert group.typer_instance is not None
+        alone = group.typer_instance.registered_callback
+        if alone is not None and alone.callback is not None:  # what the name does by itself
+            yield Command(f"{prefix}{group.name}", alone.callback, str(group.typer_instance.info.epilog or ""))
         yield from _commands_of(group.typer_instance, f"{prefix}{group.name} ")
 
 
 def parameters(command: Command) -> Iterator[Parameter]:
     hints = get_type_hints(command.callback, include_extras=True)
     for name, parameter in inspect.signature(command.callback).parameters.items():
+        if hints[name] is typer.Context:
+            continue
         yield _parameter(name, hints[name], parameter.default)
 
 
@@ -425,6 +436,17 @@ DESK = {
     f"{config.MOST_DAYS:,}. Without it they are kept for ever. Open asks always stay.",
 }
 
+RULES = {
+    "tool": "A pattern for the tool: `shell`, `edit`, `read`, `fetch`, `mcp`, `plan`, `*`, or the agent's own name.",
+    "action": "`allow`, `reject`, `ask` or `delegate`.",
+    "matches": "Arguments and what they look like, a table: a pattern, a list of them, `true` or `false`.",
+    "agent": "Only for this agent; a pattern.",
+    "context": "Only for the `thread` or only for a `subagent`.",
+    "message": "What a rejected agent is told.",
+    "to": "The program that a `delegate` asks, a text, or a list with its arguments.",
+    "timeout": f"Seconds that it has, up to {LONGEST_TIMEOUT:.0f}. Default: {PATIENCE:.0f}.",
+}
+
 AGENTS = {
     "command": "The program and its first arguments, a list. Default: the program of that name on the `PATH`.",
     "env": "Variables that the program gets beside those of the desk, a table.",
@@ -436,6 +458,7 @@ FILES = {
     "desk.json": "address and process of the desk that runs; gone when it has left",
     "desk.db": "the database, with `desk.db-wal` and `desk.db-shm` beside it while the desk runs",
     "desk.db.lock": "held by the one desk of this database",
+    "trusted.json": "which files of projects may allow things, as they were when you said so",
     "worker.lock": "held by the one process that runs the sessions of this home",
 }
 
@@ -478,6 +501,13 @@ def settings_page() -> Iterator[str]:
     given = {name: f"`{_toml(getattr(defaults, name, None))}`" for name in DESK} | {"keep_days": "none"}
     rows = [(f"`{name}`", given[name], said) for name, said in DESK.items()]
     yield from table(("setting", "default", "meaning"), rows)
+    yield "### [[rules]]"
+    yield ""
+    yield "What decides about permissions before a person is asked, one table a rule ([how to](../howto/rules.md)). A"
+    yield "project's rules that allow something count once the file is trusted."
+    yield ""
+    rules = worded(RULES, set(RULE_FIELDS), "[[rules]]")
+    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in rules.items()])
     yield "### [agents]"
     yield ""
     yield "A table for each agent, such as `[agents.claude]`: how it is started here ([how to](../howto/sessions.md))."
@@ -593,6 +623,7 @@ def meanings() -> dict[str, str]:
         "TooLarge": f"a body of more than {http.MOST_BYTES // 1024 // 1024} MiB",
         "WrongMethod": "the route takes another method; `Allow` names it",
         "RouteNotFound": "no route, or nothing of that name",
+        "ExtraMissing": "a package is not installed where the desk runs",
     }
 
 
@@ -643,6 +674,100 @@ def errors_page() -> Iterator[str]:
     for schema in document()["components"]["schemas"].values():
         if refusal_code(schema) is not None:
             yield from code(json.dumps(schema["examples"][0], ensure_ascii=False), "json")
+
+
+# Agents -----------------------------------------------------------------------------------------------------
+
+SEEN = {
+    "driven": "our tests run the program itself, with a scripted model, and answer what it asks",
+    "replayed": "our tests replay what the program sent",
+    "read": "known from the program and its documents; not run here",
+}
+PLACES = {
+    "opencode": "../agents/opencode.md",
+    "claude": "../agents/claude-code.md",
+    "codex": "../agents/codex.md",
+    "acp": "../agents/acp.md",
+    "amp": "../agents/amp.md",
+}
+
+
+def agents_page() -> Iterator[str]:
+    yield from head(
+        "Agents",
+        "Which program was run with this release of handraise, at which version, and how what it asks reaches the "
+        "desk. Other versions may work; `handraise agents` says where the installed one is newer or older.",
+    )
+    words = worded(SEEN, {known.seen for known in KNOWN}, "what was seen")
+    yield from table(("", "meaning"), [(f"**{name}**", said) for name, said in words.items()])
+    for name, place in worded(PLACES, {known.adapter for known in KNOWN}, "agents").items():
+        yield f"## {name}"
+        yield ""
+        yield f"Started with `handraise start {name}`; more in [its page]({place})."
+        yield ""
+        rows = [_known_row(known) for known in KNOWN if known.adapter == name]
+        yield from table(("program", "version", "seen", "questions", "permissions", "your own", "note"), rows)
+    yield from _modes()
+    yield "## The question tool by MCP"
+    yield ""
+    clients = ", ".join(f"{known.title} {known.version}" for known in KNOWN if known.mcp)
+    yield f"Any client can have [the tool](../howto/mcp.md). Driven as clients of it: {clients}."
+    yield "Each called it, waited longer than one of its calls may take, and got the answer once."
+    yield ""
+
+
+def _modes() -> Iterator[str]:
+    yield "## Modes"
+    yield ""
+    yield "What `--mode` becomes for each agent, in its own flags, settings or rules. An agent is not started in a mode"
+    yield "that it cannot be kept to. Without `--mode` its own configuration decides."
+    yield ""
+    yield from table(("mode", "what", *PLACES), [_mode_row(mode, becomes) for mode, becomes in TABLE.items()])
+    yield "`read-only` and `workspace-write` hold whoever says yes: an agent that would ask for more may not ask there."
+    yield "The other modes say what is asked for. Our tests have OpenCode, Claude Code, Codex and Qwen Code try to"
+    yield "change files inside and outside of the working folder in each of their modes, and allow all that they ask."
+    yield ""
+    for agent, why in REASONS.items():
+        yield f"- **{agent}** does not have the others: {why}."
+    yield ""
+
+
+def _mode_row(mode: str, becomes: Becomes) -> tuple[str, ...]:
+    write: Mapping[str, Callable[[Any], str]] = {
+        "opencode": _rules_cell,
+        "claude": lambda flags: f"`claude {' '.join(flags)}`",
+        "codex": _thread_cell,
+        "acp": lambda names: "its mode " + " or ".join(f"`{name}`" for name in names),
+        "amp": lambda allows: f"`amp.dangerouslyAllowAll = {json.dumps(allows)}`",
+    }
+    values = {agent: getattr(becomes, agent) for agent in PLACES}
+    cells = ("no" if value is None else write[agent](value) for agent, value in values.items())
+    return (f"`{mode}`", becomes.means, *cells)
+
+
+def _rules_cell(rules: Rules) -> str:
+    parts = [f"its agent `{rules.agent}`"] if rules.agent is not None else []
+    parts += [f'`"{permission}": "{action}"`' for permission, action in rules.first]
+    if rules.own:
+        which = "all its own rules" if "*" in rules.own else f"its own rules for {quoted(map(json.dumps, rules.own))}"
+        parts.append(f"{which}, where *ask* becomes *allow*" if rules.granted else which)
+    if rules.asked:
+        parts.append(f"its own rules for {quoted(map(json.dumps, rules.asked))}, where *allow* becomes *ask*")
+    return "; then ".join(parts) or "its own configuration"
+
+
+def _thread_cell(thread: Thread) -> str:
+    parts = ["its plan mode"] if thread.plans else []
+    parts += [f"`{name} = {json.dumps(value)}`" for name, value in thread.settings.items() if name != "config"]
+    parts += [f"`{name} = {json.dumps(value)}`" for name, value in thread.settings.get("config", {}).items()]
+    parts += ["no servers of MCP tools"] if thread.profile is not None else []
+    return ", ".join(parts) or "its own configuration"
+
+
+def _known_row(known: Known) -> tuple[str, ...]:
+    package = f" ({known.package} {known.package_version})" if known.package_version is not None else ""
+    cells = (known.questions, known.permissions, known.attached)
+    return (known.title, f"{known.version or ''}{package}", known.seen, *(each or "no" for each in cells), known.note)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, chdir, closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
 
+from commands import HANDRAISE, Done, running
 from handraise.app import open_store
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, Scope
 from handraise.cli import app, main
@@ -31,16 +32,6 @@ from handraise.config import Settings
 from handraise.events import Asked
 
 PATIENCE = 10.0  # seconds for a process to do its work; two cores may be busy
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
 
 
 class Home:
@@ -89,20 +80,8 @@ class Home:
         self, *words: str, cwd: Path | None = None, **env: str
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         """A command that goes on. It is gone when this is left."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "handraise", *words),
-            cwd=cwd or self.work,
-            env=self.env(**env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        try:
+        async with running(*HANDRAISE, *words, cwd=cwd or self.work, env=self.env(**env)) as process:
             yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.communicate()
 
     async def asked(self, client: Client, id: str) -> Ask:
         """The ask, once it is raised."""
@@ -190,7 +169,7 @@ def test_the_help_of_every_command_has_an_example(command: str) -> None:
 def test_help_lists_every_command_with_a_whole_line() -> None:
     shown = CliRunner().invoke(app, ["--help"]).output
     listed = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert {line.split()[0] for line in listed} == {*COMMANDS, "token", "store"}
+    assert {line.split()[0] for line in listed} == {*COMMANDS, "rules", "token", "store"}
     assert not [line for line in listed if line.endswith("...")]
 
 
