@@ -33,10 +33,13 @@ from handraise.server.api import SignIn
 from handraise.server.attach import Attached
 from handraise.server.mcp import Mcp
 from handraise.server.protocol import JoiningProtocol
+from handraise.server.runs import Runs
 from handraise.stores import Seen, Store, without_password
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.tokens import Tokens
 from handraise.worker import Agents, Worker, own_name, sole_worker
+from handraise.workflow.engine import Engine
+from handraise.workflow.journal import Journal
 
 __all__ = ["Running", "agents_of", "bind", "look_at", "open_parts", "open_store", "open_worker", "run_desk"]
 
@@ -188,6 +191,12 @@ async def open_worker(settings: Settings, broker: Broker, *, agents: Agents) -> 
                 for name, table in settings.agents.items()
                 for address in table.watch
             ]
+            journal = Journal(broker.store)
+            is_alone = settings.database.startswith("sqlite:")
+            if is_alone:  # whoever was here before is gone, since we hold its lock
+                await journal.bury(everybody=True)
+            engine = Engine(journal, worker, clock=broker.clock, ttl=settings.lease, is_alone=is_alone)
+            watched.append(watching.create_task(engine.serve()))
             try:
                 yield worker
             finally:
@@ -226,6 +235,7 @@ async def run_desk(
         attached = Attached(broker, agents.attachable(), name=own_name(settings.home))
         mcp = await parts.enter_async_context(Mcp(broker))
         acp = await parts.enter_async_context(Acp(broker, worker=worker))
+        runs = Runs(broker, config=settings.user.parent if settings.user is not None else None)
         sign_in = SignIn(clock=broker.clock)
         lag = Lag()
         app = create_app(
@@ -238,9 +248,10 @@ async def run_desk(
             attached=attached,
             mcp=mcp,
             acp=acp,
+            runs=runs,
             allowed_hosts=(*settings.allowed_hosts, shown),
         )
-        server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker, worker, mcp, acp))
+        server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker, worker, mcp, acp, runs))
         # Left by hand, so that what the body raises comes out as it is rather than in a group.
         tasks = await asyncio.TaskGroup().__aenter__()
         serving = tasks.create_task(server.serve(sockets=[listener]))
@@ -264,13 +275,14 @@ async def run_desk(
             await tasks.__aexit__(None, None, None)
 
 
-def _let_go(broker: Broker, worker: Worker | None, mcp: Mcp, acp: Acp) -> None:
+def _let_go(broker: Broker, worker: Worker | None, mcp: Mcp, acp: Acp, runs: Runs) -> None:
     if worker is not None:
         worker.stop()
     broker.cancel_waits()
     broker.feeds.close()
     mcp.stop()
     acp.stop()
+    runs.stop()
 
 
 async def _beat(broker: Broker) -> None:

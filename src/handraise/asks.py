@@ -29,6 +29,7 @@ __all__ = [
     "State",
     "bound",
     "fit",
+    "free_form_problem",
 ]
 
 QuestionPolicy = Literal["reject", "accept-first", "accept-recommended", "forward"]
@@ -288,7 +289,7 @@ def _beyond_limits(ask: Ask, *, size: int | None) -> Iterator[tuple[str, str]]:
         if len(text) > LONGEST_TEXT:
             yield at, f"at most {LONGEST_TEXT} characters fit in a text; got {len(text)}"
     for at, free in _free_forms(ask):
-        if (problem := _free_form_problem(free)) is not None:
+        if (problem := free_form_problem(free)) is not None:
             yield at, problem
     for index, question in enumerate(ask.questions):
         at = f"questions.{index}"
@@ -355,7 +356,7 @@ def _free_forms(ask: Ask) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 yield f"permission.scopes.{number}.extra", scope.extra
 
 
-def _free_form_problem(value: Any) -> str | None:
+def free_form_problem(value: Any) -> str | None:
     """Why this could not be told again as JSON that everybody reads."""
     level = [value]
     for _ in range(MOST_LEVELS):
@@ -400,7 +401,7 @@ def _fit_reply(permission: Permission, answer: Answer) -> Answer:
         raise refuse(f"{answer.reply!r} is not a reply this agent takes; it takes: {replies}")
     if answer.input is not None and not permission.editable:
         raise refuse("this agent does not take an edited input")
-    if answer.input is not None and (problem := _free_form_problem(answer.input)) is not None:
+    if answer.input is not None and (problem := free_form_problem(answer.input)) is not None:
         raise refuse(f"input: {problem}")
     if answer.reply != "always" and (answer.scope is not None or answer.patterns is not None):
         raise refuse("`scope` and `patterns` go with the reply `always` only")

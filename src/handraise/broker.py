@@ -43,6 +43,7 @@ from handraise.feed import Feeds
 from handraise.grants import Grants
 from handraise.metrics import Counts
 from handraise.policies import Forward, policy_for
+from handraise.policies.carried import carried
 from handraise.policies.remembered import remembered
 from handraise.policies.ruled import ruled
 from handraise.rulebook import Rulebook
@@ -176,7 +177,8 @@ class Broker:
             number += 1
 
     async def _open(self, ask: Ask, how: _How, *, wait: float | None = None) -> Opened:
-        row = self._decided(ask, how, ruled=None if ask.permission is None else await self._ruled(ask, how))
+        before = await self._carried(ask) if ask.permission is None else await self._ruled(ask, how)
+        row = self._decided(ask, how, before=before)
         await self.sessions.mention(ask.origin, at=row.asked_at)
         settled = self._listen(ask.id)
         self._opening[ask.id] = row.content, ask
@@ -223,12 +225,25 @@ class Broker:
             return None
         return remembered(ask, await self.grants.of(ask.origin, owner=how.owner))
 
-    def _decided(self, ask: Ask, how: _How, *, ruled: Answer | None) -> NewAsk:
+    async def _carried(self, ask: Ask) -> Answer | None:
+        """What a person said to the same questions in the same step of a run, in an attempt whose machine is gone.
+
+        Never for permissions: what was allowed there may look the same here, and do something else.
+        """
+        origin = ask.origin
+        if origin.run is None or origin.step is None:
+            return None
+        lost = await self.sessions.lost(run=origin.run, step=origin.step)
+        if not lost:
+            return None
+        return carried(ask, [each async for each in self.asks(run=origin.run)], lost=lost)
+
+    def _decided(self, ask: Ask, how: _How, *, before: Answer | None) -> NewAsk:
         """The row of a new ask with policy's verdict in it. Nobody evaluates policy again for it."""
         content = content_text(ask)
         bound(ask, size=len(content))
         try:
-            verdict = ruled or policy_for(how.handling or self.handling)(ask)
+            verdict = before or policy_for(how.handling or self.handling)(ask)
         except SettingsError as unusable:
             raise AskDoesNotFit(str(unusable)) from None
         now = self.clock.now()

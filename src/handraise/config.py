@@ -25,6 +25,7 @@ __all__ = ["DEFAULT_PORT", "DEFAULT_URL", "AgentTable", "Settings", "load", "par
 
 DEFAULT_PORT = 4263
 MOST_DAYS = 36_500
+SHORTEST_LEASE, LONGEST_LEASE = 1, 3600  # seconds
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 
 
@@ -47,6 +48,7 @@ class Settings:
     host: str = "127.0.0.1"
     allowed_hosts: tuple[str, ...] = ()
     keep: timedelta | None = None  # how long events and settled asks are kept; None is for ever
+    lease: float = 15.0  # seconds after which a worker that says nothing counts as dead, and others take over its runs
     agents: Mapping[str, AgentTable] = field(default_factory=dict)
     user: Path | None = None  # where the user's own config.toml is, or would be
     project: Path | None = None  # the handraise.toml that was read
@@ -145,7 +147,7 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
             f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [[rules]], [desk] and [agents.…]"
         )
     rules_in(text, file=file)  # the desk reads them when they are needed, so that a change counts at once
-    desk = _table(table, "desk", file=file, known={"host", "allowed_hosts", "keep_days"})
+    desk = _table(table, "desk", file=file, known={"host", "allowed_hosts", "keep_days", "lease"})
     policy = _table(table, "policy", file=file)
     try:
         handling = parse_handling(policy, onto=settings.handling)
@@ -161,13 +163,27 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
         isinstance(keep_days, bool) or not isinstance(keep_days, int | float) or not 1 <= keep_days <= MOST_DAYS
     ):
         raise SettingsError(f"{file}: [desk] keep_days is a number of days from 1 to {MOST_DAYS}")
+    lease = desk.get("lease", settings.lease)
+    if isinstance(lease, bool) or not isinstance(lease, int | float) or not SHORTEST_LEASE <= lease <= LONGEST_LEASE:
+        raise SettingsError(
+            f"{file}: [desk] lease is a number of seconds from {SHORTEST_LEASE} to {LONGEST_LEASE}; every worker of a "
+            "database has the same"
+        )
     if desk and not own:
         raise SettingsError(
             f"{file}: [desk] says who reaches your desk and what it keeps, so it belongs in your own config.toml"
         )
     keep = settings.keep if keep_days is None else timedelta(days=keep_days)
     agents = {**settings.agents, **_agents(table, settings.agents, file=file)}
-    return replace(settings, handling=handling, host=host, allowed_hosts=tuple(hosts), keep=keep, agents=agents)
+    return replace(
+        settings,
+        handling=handling,
+        host=host,
+        allowed_hosts=tuple(hosts),
+        keep=keep,
+        lease=float(lease),
+        agents=agents,
+    )
 
 
 def _agents(table: dict[str, Any], before: Mapping[str, AgentTable], *, file: Path) -> dict[str, AgentTable]:

@@ -19,6 +19,12 @@
     ├── RequestNotFound        an agent over ACP made no request with that id, or no longer waits for its answer
     ├── RequestAnswered        a request of an agent over ACP was answered before, with something else
     ├── MessagesGone           messages of an agent over ACP after that number are no longer kept, or are not its own
+    ├── WorkflowNotFound       no workflow of that name lies in the project or the user's config folder
+    ├── InputDoesNotFit        what a run was to begin with is not of the form that its workflow takes; none was begun
+    ├── RunNotFound            no run has that id
+    ├── RunEnded               what was wanted does not go with the state that the run or the checkpoint is in
+    ├── CheckpointNotFound     no checkpoint has that id
+    ├── OutputDoesNotFit       what was given for a checkpoint is not of the form it wants; it stays open
     ├── AgentFailed            the agent, or one turn of it, broke; says it in the agent's own words
     ├── Refused                the desk does not let this caller do that
     │   ├── Unauthorized       no token, an unknown one, a revoked one
@@ -31,6 +37,7 @@
     │   ├── StoreInUse         another desk holds this database
     │   └── StoreTooNew        written by a newer handraise
     ├── SettingsError          a setting, file or option that cannot be used
+    │   └── WorkflowBroken     a file of workflows that cannot be loaded; begins with the file and the line
     ├── PluginNotFound         no such agent, channel or store is installed
     └── ProcessFailed          an agent's program did not start, or is gone
 
@@ -39,7 +46,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,12 +63,15 @@ __all__ = [
     "AskDoesNotFit",
     "AskNotFound",
     "AskWithdrawn",
+    "CheckpointNotFound",
     "CursorTooOld",
     "DeskBroke",
     "DeskUnreachable",
     "Forbidden",
     "HandraiseError",
+    "InputDoesNotFit",
     "MessagesGone",
+    "OutputDoesNotFit",
     "Overloaded",
     "PluginNotFound",
     "ProcessFailed",
@@ -69,6 +79,9 @@ __all__ = [
     "Rejected",
     "RequestAnswered",
     "RequestNotFound",
+    "RuleNotFound",
+    "RunEnded",
+    "RunNotFound",
     "SessionEnded",
     "SessionNotFound",
     "SettingsError",
@@ -78,6 +91,8 @@ __all__ = [
     "StoreTooNew",
     "Unauthorized",
     "Withdrawn",
+    "WorkflowBroken",
+    "WorkflowNotFound",
 ]
 
 
@@ -303,6 +318,53 @@ class StoreTooNew(StoreError):
 
 class SettingsError(HandraiseError):
     code = "settings"
+
+
+class WorkflowBroken(SettingsError):
+    """What is written does not fit together. The message begins with the file and the line."""
+
+    code = "workflow_broken"
+
+
+class WorkflowNotFound(HandraiseError):
+    code = "workflow_not_found"
+
+    def __init__(self, name: str, *, known: Iterable[str]) -> None:
+        names = list(known)
+        there = f"there is {', '.join(names)}" if names else "there are none here"
+        super().__init__(f"there is no workflow {name!r}; {there}", name=name, known=names)
+
+
+class InputDoesNotFit(HandraiseError):
+    """`problems` has an entry `{"at": place, "problem": sentence}` for each thing wrong."""
+
+    code = "input_does_not_fit"
+
+
+class RunNotFound(HandraiseError):
+    code = "run_not_found"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"there is no run {id!r}; `handraise runs` lists them", id=id)
+
+
+class RunEnded(HandraiseError):
+    """What was wanted of a run does not go with the state it is in."""
+
+    code = "run_ended"
+
+
+class CheckpointNotFound(HandraiseError):
+    code = "checkpoint_not_found"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"there is no checkpoint {id!r}; `handraise runs` shows what waits", id=id)
+
+
+class OutputDoesNotFit(HandraiseError):
+    """What was given for a checkpoint is not of the form it wants; it stays open."""
+
+    code = "output_does_not_fit"
 
 
 class PluginNotFound(HandraiseError):

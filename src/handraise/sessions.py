@@ -26,6 +26,7 @@ __all__ = ["NewSession", "Order", "SaidMessage", "SessionRecord", "Sessions"]
 T = TypeVar("T")
 
 TOPIC = "sessions"
+NOBODY = ""  # the worker of a session whose machine is gone, and whose step began again elsewhere
 
 State = Literal["running", "idle", "failed", "done"]
 Kind = Literal["prompt", "abort", "close"]
@@ -36,7 +37,7 @@ select id, agent, parent, cwd, machine, created_at,
     + (select count(*) from asks join sessions as child on asks.session = child.id
         where child.parent = sessions.id and asks.state = 'asked'),
     (select count(*) from orders where orders.session = sessions.id and done_at is null),
-    state, mode, command, handling, handle, worker, error, stale_after, updated_at
+    state, mode, command, handling, run, step, handle, worker, error, stale_after, updated_at
 from sessions"""
 
 
@@ -50,6 +51,9 @@ class NewSession:
     mode: Mode | None = None
     command: tuple[str, ...] = ()  # of an agent that runs whatever speaks its protocol
     handling: Handling = field(default_factory=Handling)
+    id: str | None = None  # one that is taken already is that session, and nothing is started
+    run: str | None = None
+    step: str | None = None
     stale_after: float | None = None  # seconds without a sign of life and an open ask, after which it is stopped
 
 
@@ -67,6 +71,8 @@ class SessionRecord:
     mode: Mode | None
     command: tuple[str, ...]
     handling: Handling
+    run: str | None
+    step: str | None
     handle: Mapping[str, Any] | None  # what its adapter needs to find it again
     worker: str | None
     error: str | None
@@ -214,11 +220,12 @@ class Sessions:
 
     async def create(self, wanted: NewSession, *, worker: str | None, machine: str | None, at: int) -> SessionRecord:
         """A session to be started, with its first prompt. Without a worker, whichever is there first takes it."""
-        id = f"ses_{secrets.token_hex(10)}"
+        id = wanted.id or f"ses_{secrets.token_hex(10)}"
         stale_after = None if wanted.stale_after is None else max(1, round(wanted.stale_after * 1000))
-        await self._database.write(
-            "insert into sessions (id, agent, cwd, machine, created_at, state, mode, command, handling, worker, "
-            "stale_after, updated_at) values (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?)",
+        made = await self._database.write(
+            "insert into sessions (id, agent, cwd, machine, created_at, state, mode, command, handling, run, step, "
+            "worker, stale_after, updated_at) values (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?) "
+            "on conflict (id) do nothing returning id",
             id,
             wanted.agent,
             writable(wanted.cwd),
@@ -227,12 +234,31 @@ class Sessions:
             wanted.mode,
             json.dumps(wanted.command) if wanted.command else None,
             json.dumps(handling_fields(wanted.handling)),
+            wanted.run,
+            wanted.step,
             worker,
             stale_after,
             at,
         )
-        await self.order(id, "prompt", wanted.prompt, at=at)
+        if made or not await self._has_orders(id):
+            await self.order(id, "prompt", wanted.prompt, at=at)
         return await self.get(id)
+
+    async def _has_orders(self, id: str) -> bool:
+        """Whether its first prompt was written down, which is a second after its own row."""
+        return bool(await self._database.read("select 1 from orders where session = ? limit 1", id))
+
+    async def prompts(self, id: str) -> int:
+        """How many it was ever told."""
+        rows = await self._database.read("select count(*) from orders where session = ? and kind = 'prompt'", id)
+        return int(rows[0][0])
+
+    async def replies(self, id: str) -> list[str | None]:
+        """What the agent said at the end of each turn that was carried out; None where one failed."""
+        rows = await self._database.read(
+            "select reply from orders where session = ? and kind = 'prompt' and done_at is not null order by id", id
+        )
+        return [reply for (reply,) in rows]
 
     async def order(self, session: str, kind: Kind, text: str = "", *, at: int) -> None:
         """Raises SessionNotFound, and SessionEnded where it is over or was never ours to steer."""
@@ -272,6 +298,17 @@ class Sessions:
         if await self._database.read(f"select 1 from sessions where {waiting} limit 1"):  # noqa: S608 - our own words
             await self._database.write(f"update sessions set worker = ? where {waiting}", worker)  # noqa: S608
 
+    async def lost(self, *, run: str, step: str) -> set[str]:
+        """The sessions of a step that began again because their machine is gone."""
+        rows = await self._database.read(
+            "select id from sessions where run = ? and step = ? and worker = ?", run, step, NOBODY
+        )
+        return {id for (id,) in rows}
+
+    async def may_be_driven(self, run: str) -> bool:
+        """Whether a session of a run is anybody's: while the run is open, it is for whoever runs that."""
+        return not await self._database.read("select 1 from runs where id = ? and state = 'open'", run)
+
     async def owned(self, worker: str) -> list[SessionRecord]:
         """The sessions of a worker that have something to do: a turn that was cut off, or an order."""
         rows = await self._database.read(
@@ -295,8 +332,10 @@ class Sessions:
     async def begin(self, order: Order, *, at: int) -> None:
         await self._database.write("update orders set started_at = ? where id = ?", at, order.id)
 
-    async def done(self, order: Order, *, at: int) -> None:
-        await self._database.write("update orders set done_at = ? where id = ?", at, order.id, topic=TOPIC)
+    async def done(self, order: Order, *, at: int, reply: str | None = None) -> None:
+        await self._database.write(
+            "update orders set done_at = ?, reply = ? where id = ?", at, writable(reply), order.id, topic=TOPIC
+        )
 
     async def write(
         self,
@@ -306,15 +345,18 @@ class Sessions:
         at: int,
         error: str | None = None,
         handle: Mapping[str, Any] | None = None,
+        worker: str,
     ) -> None:
-        """The state of a session. A handle that is not given stays."""
+        """The state of a session, as long as it is this worker's. A handle that is not given stays."""
         await self._database.write(
-            "update sessions set state = ?, error = ?, handle = coalesce(?, handle), updated_at = ? where id = ?",
+            "update sessions set state = ?, error = ?, handle = coalesce(?, handle), updated_at = ? "
+            "where id = ? and worker = ?",
             state,
             writable(error),
             None if handle is None else json.dumps(handle),
             at,
             id,
+            worker,
             topic=TOPIC,
         )
 
@@ -339,7 +381,7 @@ class Sessions:
 
 def _record(row: Row) -> SessionRecord:
     (id, agent, parent, cwd, machine, created_at, open_asks, orders, *managed) = row
-    state, mode, command, handling, handle, worker, error, stale_after, updated_at = managed
+    state, mode, command, handling, run, step, handle, worker, error, stale_after, updated_at = managed
     return SessionRecord(
         id=id,
         agent=agent,
@@ -353,6 +395,8 @@ def _record(row: Row) -> SessionRecord:
         mode=mode,
         command=() if command is None else tuple(json.loads(command)),
         handling=parse_handling(_given(handling), onto=Handling()),
+        run=run,
+        step=step,
         handle=None if handle is None else json.loads(handle),
         worker=worker,
         error=error,

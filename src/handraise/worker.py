@@ -27,6 +27,7 @@ from handraise.agents import (
     Attachable,
     Capabilities,
     Cut,
+    Haltable,
     Message,
     Reply,
     Session,
@@ -35,10 +36,20 @@ from handraise.agents import (
 )
 from handraise.asks import Answer, Ask, Handling, State
 from handraise.clock import Clock
-from handraise.errors import HandraiseError, SettingsError, StoreError
+from handraise.errors import (
+    AlreadyAnswered,
+    AskNotFound,
+    AskWithdrawn,
+    HandraiseError,
+    SessionEnded,
+    SessionNotFound,
+    SettingsError,
+    StoreError,
+)
 from handraise.plugins import load, names
 from handraise.sessions import NewSession, Order, SessionRecord, Sessions
 from handraise.support import driven_version
+from handraise.workflow.engine import Outcome
 
 __all__ = ["Agents", "Desk", "Worker", "own_name", "sole_worker"]
 
@@ -81,9 +92,9 @@ class Agents:
         """How the settings have it, whether or not there is an adapter of that name."""
         return self._settings(name)
 
-    def put(self, agent: Agent) -> None:
-        """Use this one for its name."""
-        self._made[agent.name] = agent
+    def put(self, agent: Agent, *, name: str | None = None) -> None:
+        """Use this one for its name, or for another."""
+        self._made[name or agent.name] = agent
 
     def attachable(self) -> list[Attachable]:
         """Those that people's own terminals may call us from."""
@@ -136,6 +147,9 @@ class Worker:
         self.clock = clock
         self.desk = desk
         self._live: dict[str, _Live] = {}
+        self.has_heirs = False  # whether there are other workers, which take over our runs when we leave or seem dead
+        self._halted: set[str] = set()
+        self._held: dict[str, Callable[[], bool]] = {}  # the runs whose sessions are ours, and whether they still are
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -177,6 +191,74 @@ class Worker:
         self.check(wanted)
         return await self.sessions.create(wanted, worker=self.name, machine=socket.gethostname(), at=self.clock.now())
 
+    # What workflows need: sessions that are told what to do by a run, and questions of its own.
+
+    async def work(self, wanted: NewSession, *, turns: int) -> Outcome:
+        record = await self.create(wanted)
+        async with self.sessions.changes() as changed:
+            while True:
+                changed.clear()
+                record = await self.sessions.get(record.id)
+                if record.worker not in (None, self.name) or record.id in self._halted:
+                    return Outcome(None, is_lost=True)
+                replies = await self.sessions.replies(record.id)
+                if len(replies) >= turns and record.state == "idle" and not record.orders:
+                    return Outcome(replies[turns - 1], error="the turn was aborted")
+                if record.state in ("failed", "done") and not record.orders:
+                    return Outcome(None, error=record.error or "the session was closed")
+                await changed.wait()
+
+    async def tell(self, session: str, text: str, *, turn: int) -> None:
+        if await self.sessions.prompts(session) < turn:
+            await self.sessions.order(session, "prompt", text, at=self.clock.now())
+
+    async def stop_session(self, session: str) -> None:
+        with suppress(SessionNotFound, SessionEnded):
+            await self.sessions.order(session, "close", at=self.clock.now())
+
+    async def ask(self, ask: Ask, *, handling: Handling | None = None) -> Answer:
+        return await self.desk.ask(ask, handling=handling)
+
+    def hold(self, run: str, *, is_ours: Callable[[], bool]) -> None:
+        self._held[run] = is_ours
+        self._changed.set()
+
+    def release(self, run: str) -> None:
+        self._held.pop(run, None)
+
+    async def drop(self, run: str, *, within: float) -> None:
+        self._held.pop(run, None)
+        live = [session for session in self._live.values() if session.run_id == run]
+        for session in live:
+            session.stop()
+        if live:
+            left = [session.task for session in live]
+            await asyncio.wait(left, timeout=within)
+            for task in left:
+                task.cancel()  # which kills an agent that is still being left in order
+            await asyncio.wait(left, timeout=within)
+
+    async def take_back(self, session: str) -> None:
+        for each in (session, *await self.sessions.children(session)):
+            async for ask in self.desk.asks(state="asked", session=each):
+                with suppress(AlreadyAnswered, AskWithdrawn, AskNotFound):
+                    await self.desk.withdraw(ask.id, reason="its machine is gone, and the step began again")
+
+    def halted(self, session: str) -> None:
+        self._halted.add(session)
+
+    def may_speak(self, run: str | None) -> bool:
+        """Whether a session of this run is still ours, where that is for a run to say."""
+        is_ours = None if run is None else self._held.get(run)
+        return is_ours is None or is_ours()
+
+    async def _may_drive(self, record: SessionRecord) -> bool:
+        if record.run is None:
+            return True
+        if record.run in self._held:
+            return self.may_speak(record.run)
+        return await self.sessions.may_be_driven(record.run)
+
     async def watch(self, agent: str, address: str) -> None:
         """Listen to an agent that runs by itself. What goes wrong is logged and tried again, until cancelled."""
         watched = self.agents[agent]
@@ -195,6 +277,8 @@ class Worker:
             try:
                 await self.sessions.claim(self.name)
                 for record in await self.sessions.owned(self.name):
+                    if record.id in self._halted or not await self._may_drive(record):
+                        continue
                     live = self._live.get(record.id)
                     if live is None or live.task.done():
                         live = self._live[record.id] = _Live(self, record)
@@ -220,6 +304,7 @@ class _Live:
     def __init__(self, worker: Worker, record: SessionRecord) -> None:
         self._worker = worker
         self._record = record
+        self.run_id = record.run
         self._session: Session | None = None
         self._ear = _Ear(worker, record)
         self._orders: dict[str, Order] = {}
@@ -228,6 +313,7 @@ class _Live:
         self._turn: asyncio.Task[Reply | None] | None = None
         self._stopping = False
         self._aborted = ""  # why the turn was ended, where that was us
+        self._reply: str | None = None  # what the agent said at the end of the turn that was carried out
 
     async def take(self, orders: list[Order]) -> None:
         for order in orders:
@@ -276,7 +362,8 @@ class _Live:
             if not await self._carry_out(order):
                 return
             self._done.add(order.id)
-            await self._worker.sessions.done(order, at=self._now())
+            reply, self._reply = self._reply, None
+            await self._worker.sessions.done(order, at=self._now(), reply=reply)
             del self._orders[order.id]
 
     async def _carry_out(self, order: Order) -> bool:
@@ -303,7 +390,8 @@ class _Live:
         if any(later.kind != "prompt" for later in self._orders.values()):  # that was said before it began
             await self._abort("it was aborted")
         try:
-            await self._turn
+            said = await self._turn
+            self._reply = said.text if said is not None else ""
         except asyncio.CancelledError:
             if self._stopping or _own_task().cancelling():
                 return False
@@ -353,6 +441,8 @@ class _Live:
             handling=record.handling,
             mode=record.mode,
             command=record.command,
+            run=record.run,
+            step=record.step,
             cut=cut,
             listener=self._ear,
         )
@@ -388,7 +478,11 @@ class _Live:
         if session is None:
             return
         try:
-            await session.leave()
+            if self.run_id is not None and self._worker.has_heirs and isinstance(session, Haltable):
+                self._worker.halted(self._record.id)
+                await session.halt()
+            else:
+                await session.leave()
         except HandraiseError as failed:
             log.warning("session %s could not be left in order: %s", self._record.id, failed.code)
 
@@ -410,6 +504,7 @@ class _Live:
             error=error,
             handle=handle,
             at=self._now(),
+            worker=self._worker.name,
         )
 
     def _now(self) -> int:
@@ -434,6 +529,8 @@ class _Ear:
     # The asker of the adapter. A wait for a person is no silence of the agent.
 
     async def ask(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Answer:
+        if not self._worker.may_speak(self._record.run):
+            await asyncio.Event().wait()  # another worker may have the run by now; we are about to be dropped
         self._open += 1
         self._none_open.clear()
         try:

@@ -23,6 +23,7 @@ __all__ = [
     "Capabilities",
     "Cut",
     "Edit",
+    "Haltable",
     "Installable",
     "Left",
     "Listener",
@@ -149,6 +150,17 @@ class Session(Protocol):
         """The worker stops: let go of the agent in such a way that `Start.cut` finds it, and withdraw nothing.
 
         No agent goes on unattended afterwards; one that waits for a person in a process of its own may stay.
+        """
+
+
+@runtime_checkable
+class Haltable(Protocol):
+    """A session whose agent goes on after `leave`."""
+
+    async def halt(self) -> None:
+        """What it does is done elsewhere from now on: end the turn, let go of the agent, and withdraw nothing.
+
+        Such a session is not gone on with.
         """
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from handraise.agents import MODES, AgentSettings, Asker, Capabilities, Message, Reply, Start
 from handraise.asks import Answer, Ask, Origin, Permission, Question
-from handraise.errors import AlreadyAnswered, AskDoesNotFit
+from handraise.errors import AgentFailed, AlreadyAnswered, AskDoesNotFit
 
 __all__ = ["Prompted", "Scripted", "ScriptedSession", "plugin"]
 
@@ -31,14 +32,17 @@ class _Line(NamedTuple):
     pattern: re.Pattern[str]
     asks: tuple[Question, ...] | Permission | None = None
     response: Response = ""
+    error: str | None = None  # that the turn fails with
+    times: int | None = None  # how often; always, where nobody said
 
 
 class Scripted:
     """Say with `on_question` and `on_permission` what it asks, and with `on` what it replies.
 
     A prompt raises every ask whose pattern is found in it, in the order they were given and one after the other; the
-    first `on` that matches gives the reply, which may be a function of the answers. `asked` and `prompted` keep what
-    happened, over all sessions.
+    first `on` that matches gives the reply, which may be a function of the answers. With `on_failure` and `on_silence`
+    the turn fails, or never ends. `asked` and `prompted` keep what happened, over all sessions. One that a desk starts
+    by its name has no script, and repeats what it is told.
     """
 
     name = "scripted"
@@ -48,6 +52,9 @@ class Scripted:
         self.prompted: list[Prompted] = []
         self._asks: list[_Line] = []
         self._replies: list[_Line] = []
+        self._ends: list[_Line] = []
+        self._ended: Counter[int] = Counter()
+        self._repeats = settings is not None  # nobody has given it a script
 
     def on(self, pattern: Pattern, response: Response) -> Self:
         self._replies.append(_Line(re.compile(pattern), response=response))
@@ -61,6 +68,16 @@ class Scripted:
 
     def on_permission(self, pattern: Pattern, permission: Permission) -> Self:
         self._asks.append(_Line(re.compile(pattern), permission))
+        return self
+
+    def on_failure(self, pattern: Pattern, error: str, *, times: int | None = None) -> Self:
+        """After what it asks, the turn fails with this; so many times, or always."""
+        self._ends.append(_Line(re.compile(pattern), error=error, times=times))
+        return self
+
+    def on_silence(self, pattern: Pattern, *, times: int | None = None) -> Self:
+        """After what it asks, it gives no sign of life until it is stopped; so many times, or always."""
+        self._ends.append(_Line(re.compile(pattern), times=times))
         return self
 
     def check(self, start: Start) -> None:
@@ -93,8 +110,18 @@ class Scripted:
             if line.asks is not None and line.pattern.search(text):
                 yield line.asks
 
+    async def end_of(self, text: str) -> None:
+        """Where the turn is to fail it raises AgentFailed, and where it is to be silent it never returns."""
+        for number, line in enumerate(self._ends):
+            if line.pattern.search(text) and (line.times is None or self._ended[number] < line.times):
+                self._ended[number] += 1
+                if line.error is not None:
+                    raise AgentFailed(line.error)
+                await asyncio.Event().wait()
+
     def reply_to(self, text: str, answers: list[Answer]) -> Reply:
-        response = next((line.response for line in self._replies if line.pattern.search(text)), "")
+        silence = text if self._repeats else ""
+        response = next((line.response for line in self._replies if line.pattern.search(text)), silence)
         return Reply(text=response if isinstance(response, str) else response(answers))
 
 
@@ -159,6 +186,7 @@ class ScriptedSession:
         answers: list[Answer] = []
         for number, wanted in enumerate(self._agent.asks_for(text), start=1):
             answers.append(await self._raise(self._ask(wanted, id=f"{turn}:{number}")))
+        await self._agent.end_of(text)
         return self._agent.reply_to(text, answers)
 
     async def _raise(self, ask: Ask) -> Answer:

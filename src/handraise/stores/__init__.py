@@ -127,7 +127,9 @@ class Seen(NamedTuple):
 
 
 class Database(Protocol):
-    """What other rooms (tokens, sessions, later runs and chats) keep their own rows with."""
+    """What other rooms (tokens, sessions, runs, later chats) keep their own rows with."""
+
+    clock: str  # its own time in milliseconds since 1970, as SQL
 
     async def write(self, sql: str, *values: Any, topic: str | None = None) -> list[Row]:
         """Run one statement durably, in the next commit. Rows come from RETURNING.

@@ -232,6 +232,7 @@ class _Written:
 
 
 class PostgresStore:
+    clock = "cast(extract(epoch from clock_timestamp()) * 1000 as bigint)"
     """Open with `await PostgresStore.open_address(address)`. The address may name a `schema=` of its own."""
 
     def __init__(self, address: str, *, patience: Patience = _DEFAULT_PATIENCE) -> None:
@@ -771,6 +772,8 @@ class PostgresStore:
         if any(isinstance(value, str) and "\0" in value for value in values):
             return []  # PostgreSQL keeps no such text, so nothing is equal to it
         give_up, pause = self._loop.time() + self._patience.read, FIRST_PAUSE
+        caller = asyncio.current_task()
+        cancels = 0 if caller is None else caller.cancelling()
         while True:
             is_lost = True
             try:
@@ -781,6 +784,9 @@ class PostgresStore:
                         is_lost = _is_lost(connection)  # afterwards it is the pool's again, and says nothing
                         raise
             except Exception as failure:
+                if caller is not None and caller.cancelling() > cancels:
+                    # The pool waits for a database that says nothing to take the cancellation, and then raises that.
+                    raise asyncio.CancelledError from None
                 if self._closed:
                     raise StoreFailed("the store is closed; the desk is shutting down") from None
                 if not is_lost and not _passes(failure):

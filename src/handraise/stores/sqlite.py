@@ -80,6 +80,7 @@ class _Operation(NamedTuple):
 
 
 class SqliteStore:
+    clock = "cast((julianday('now') - 2440587.5) * 86400000 as integer)"
     """Open with `await SqliteStore.open_file(path)`; `:memory:` keeps nothing and needs no disk."""
 
     def __init__(self, path: str, *, lock: IO[str] | None) -> None:

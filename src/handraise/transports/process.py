@@ -161,6 +161,11 @@ class Process:
                 self._lines += [bytes(self._rest), *others[:-1]]
                 self._rest = bytearray(others[-1])
 
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """What it writes to stdout as it comes, to the end. In place of `lines`."""
+        while (chunk := await self._read()) is not None:
+            yield chunk
+
     async def wait(self) -> int:
         """Its exit code, negative for a signal, once nothing of its tree is left.
 

@@ -248,15 +248,19 @@ class OpenCodeSession:
         folder, asks = self._folder, self._folder.relay.open_asks(self)
         if not self._is_working and not asks:
             return
+        await self._abort_there()
+        await folder.relay.end_all(self, reason=STOPPED)
+        if not folder.is_over:
+            await folder.relay.clear(asks, directory=folder.cwd)
+
+    async def _abort_there(self) -> None:
+        folder = self._folder
         if not folder.is_over:
             try:
                 await folder.server.post(f"/session/{self._id}/abort", directory=folder.cwd)
             except AgentFailed as trouble:
                 log.warning("opencode: session %s could not be aborted: %s", self._id, trouble)
         self._is_working = False
-        await folder.relay.end_all(self, reason=STOPPED)
-        if not folder.is_over:
-            await folder.relay.clear(asks, directory=folder.cwd)
 
     async def close(self) -> None:
         """The conversation stays in OpenCode's history. The server ends with its last session."""
@@ -267,6 +271,12 @@ class OpenCodeSession:
 
     async def leave(self) -> None:
         """Stop listening. The server goes on with a turn that runs, and its questions wait there."""
+        await self._leave(is_over=False)
+
+    async def halt(self) -> None:
+        await self._leave(is_over=True)
+
+    async def _leave(self, *, is_over: bool) -> None:
         if self._is_closed:
             return
         if self._turn is not None:
@@ -274,11 +284,17 @@ class OpenCodeSession:
         if self._telling is not None:
             self._telling.cancel()
             await asyncio.wait([self._telling])
-        await self._let_go(may_end=not self._is_working)
+        if not is_over:
+            await self._let_go(may_end=not self._is_working)
+            return
+        self._folder.relay.disown(self._id)  # first, so that nothing at the desk ends with it
+        await self._abort_there()
+        await self._let_go(may_end=True, is_disowned=True)
 
-    async def _let_go(self, *, may_end: bool) -> None:
+    async def _let_go(self, *, may_end: bool, is_disowned: bool = False) -> None:
         self._is_closed = True
-        self._folder.relay.disown(self._id)
+        if not is_disowned:
+            self._folder.relay.disown(self._id)
         for task in self._tasks:
             task.cancel()
         if self._tasks:

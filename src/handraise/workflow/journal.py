@@ -1,0 +1,560 @@
+"""What is written down of runs: who runs them, what happened, and what waits for people.
+
+The trace is the journal. A run is played again from it, so it is written by nobody but the worker that owns the run:
+every row is inserted under the condition that the run still has this owner and this epoch. One that was thought dead
+and is not gets `Lost`, and touches nothing. What people give (the output of a checkpoint, a cancellation) is not
+fenced: the first one counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from handraise.errors import CheckpointNotFound, OutputDoesNotFit, RunEnded, RunNotFound
+from handraise.sessions import NOBODY
+from handraise.stores import Database, Row
+from handraise.tables import writable
+from handraise.wire import time_text
+
+__all__ = [
+    "Checkpoint",
+    "Claim",
+    "Event",
+    "Journal",
+    "Lost",
+    "NewRun",
+    "RunRecord",
+    "State",
+    "check_retry",
+    "event_id",
+]
+
+TOPIC = "runs"
+DECISIONS = "checkpoints"  # apart, so that those who wait for one are not woken by every row of a trace
+PAGE = 10_000  # rows that are read at once
+MOST_PROBLEMS = 20
+PARKED_AFTER = 5  # times a run was taken over without getting any further
+
+State: TypeAlias = Literal["open", "done", "failed", "cancelled", "parked"]
+
+
+class Lost(Exception):
+    """The run belongs to somebody else by now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    workflow: str
+    file: str
+    cwd: str
+    input: Any  # as JSON has it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    id: str
+    workflow: str
+    file: str
+    cwd: str
+    input: Any
+    state: State
+    owner: str | None
+    cancelled: bool
+    output: Any
+    error: str | None
+    created_at: int
+    created_by: str
+    updated_at: int
+    open_asks: int
+    open_checkpoints: int
+
+    @property
+    def shown_state(self) -> str:
+        """`running`, `waiting` (for a person), or how it ended."""
+        if self.state != "open":
+            return self.state
+        return "waiting" if self.open_asks or self.open_checkpoints else "running"
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "workflow": self.workflow,
+            "state": self.shown_state,
+            "input": self.input,
+            "output": self.output,
+            "error": self.error,
+            "file": self.file,
+            "cwd": self.cwd,
+            "created_at": time_text(self.created_at),
+            "created_by": self.created_by,
+            "updated_at": time_text(self.updated_at),
+            "open_asks": self.open_asks,
+            "open_checkpoints": self.open_checkpoints,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened in a run; it never changes."""
+
+    id: str  # they sort in the order they happened
+    run: str
+    type: str
+    step: str | None
+    at: int
+    data: Mapping[str, Any]
+
+    def told(self) -> dict[str, Any]:
+        about = {} if self.step is None else {"step_id": self.step}
+        return {
+            "id": self.id,
+            "type": self.type,
+            "run_id": self.run,
+            **about,
+            **self.data,
+            "timestamp": time_text(self.at),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    id: str
+    run: str
+    step: str
+    input: str
+    schema: Mapping[str, Any]
+    state: Literal["open", "given", "withdrawn"]
+    output: Any
+    by: str | None
+    via: str | None
+    asked_at: int
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "run": self.run,
+            "step": self.step,
+            "state": self.state,
+            "input": self.input,
+            "schema": self.schema,
+            "output": self.output,
+            "by": self.by,
+            "via": self.via,
+            "asked_at": time_text(self.asked_at),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that is ours, until somebody takes it over."""
+
+    run: str
+    owner: str
+    epoch: int
+
+
+_RUN = """
+select id, workflow, file, cwd, input, state, owner, cancelled, output, error, created_at, created_by, updated_at,
+    (select count(*) from asks where asks.run = runs.id and asks.state = 'asked'),
+    (select count(*) from checkpoints where checkpoints.run = runs.id and checkpoints.state = 'open')
+from runs"""
+_CHECKPOINT = "select id, run, step, input, schema, state, output, given_by, given_via, asked_at from checkpoints"
+_OURS = "from runs where id = ? and owner = ? and epoch = ? and state = 'open'"
+
+
+class Journal:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @asynccontextmanager
+    async def changes(self) -> AsyncIterator[asyncio.Event]:
+        """An event that is set whenever something was written here, at this desk or at another one."""
+        changed = asyncio.Event()
+        stops = [self._database.hear(topic, changed.set) for topic in (TOPIC, DECISIONS)]
+        try:
+            yield changed
+        finally:
+            for stop in stops:
+                stop()
+
+    @asynccontextmanager
+    async def decisions(self) -> AsyncIterator[asyncio.Event]:
+        """An event that is set whenever a checkpoint was decided or withdrawn."""
+        changed = asyncio.Event()
+        stop = self._database.hear(DECISIONS, changed.set)
+        try:
+            yield changed
+        finally:
+            stop()
+
+    # For people -----------------------------------------------------------------------------------------------------
+
+    async def create(self, wanted: NewRun, *, by: str, at: int) -> RunRecord:
+        id = f"run_{secrets.token_hex(6)}"
+        await self._database.write(
+            "insert into runs (id, workflow, file, cwd, input, state, epoch, idle_claims, cancelled, created_at, "
+            "created_by, updated_at) values (?, ?, ?, ?, ?, 'open', 0, 0, 0, ?, ?, ?)",
+            *(id, wanted.workflow, writable(wanted.file), writable(wanted.cwd), json.dumps(wanted.input)),
+            *(at, writable(by), at),
+            topic=TOPIC,
+        )
+        return await self.get(id)
+
+    async def get(self, id: str) -> RunRecord:
+        """Raises RunNotFound."""
+        rows = await self._database.read(f"{_RUN} where id = ?", id)
+        if not rows:
+            raise RunNotFound(id)
+        return _record(rows[0])
+
+    async def newest(self, *, limit: int = 100) -> list[RunRecord]:
+        rows = await self._database.read(f"{_RUN} order by created_at desc, id desc limit ?", limit)
+        return [_record(row) for row in rows]
+
+    async def trace(self, run: str, *, after: str = "", limit: int | None = None) -> list[Event]:
+        """What happened, the oldest first; without a limit all of it, which playing it again needs."""
+        if limit is not None:
+            return await self._page(run, after=after, limit=limit)
+        found: list[Event] = []
+        while page := await self._page(run, after=found[-1].id if found else after, limit=PAGE):
+            found += page
+            if len(page) < PAGE:
+                break
+        return found
+
+    async def _page(self, run: str, *, after: str, limit: int) -> list[Event]:
+        rows = await self._database.read(
+            "select id, run, type, step, at, data from trace where id > ? and id < ? order by id limit ?",
+            max(after, f"{run}-"),
+            f"{run}.",  # the character after the dash
+            limit,
+        )
+        return [
+            Event(id=id, run=of, type=type, step=step, at=at, data=json.loads(data))
+            for id, of, type, step, at, data in rows
+        ]
+
+    async def cancel(self, run: str, *, at: int) -> RunRecord:
+        """Raises RunNotFound, and RunEnded where there is nothing left to cancel. One that is parked ends at once."""
+        done = await self._database.write(
+            "update runs set cancelled = 1, state = case when state = 'parked' then 'cancelled' else state end, "
+            "updated_at = ? where id = ? and state in ('open', 'parked') returning state",
+            *(at, run),
+            topic=TOPIC,
+        )
+        if done and done[0][0] == "cancelled":  # nobody runs it who would write it down
+            await self._note(run, "run_cancelled", None, {"error": "it was cancelled"}, at=at)
+            await self.withdraw_checkpoints(run)
+        record = await self.get(run)
+        if not done:
+            raise RunEnded(f"run {run} is {record.state}, so there is nothing to cancel", id=run, state=record.state)
+        return record
+
+    async def reopen(self, run: str, *, step: str | None, by: str, at: int) -> RunRecord:
+        """Go on with a run that ended, from a step or from where it failed. Raises RunNotFound, RunEnded."""
+        record = await self.get(run)
+        check_retry(record, step=step)
+        if not await self._note(run, "run_retried", step, {"by": by}, at=at):  # somebody else just did
+            raise _nothing_to_retry(await self.get(run))
+        await self.withdraw_checkpoints(run)  # those of attempts before
+        await self._database.write(
+            "update runs set state = 'open', owner = null, cancelled = 0, idle_claims = 0, error = null, "
+            "output = null, updated_at = ? where id = ? and state <> 'open'",
+            *(at, run),
+            topic=TOPIC,
+        )
+        return await self.get(run)
+
+    async def _note(self, run: str, type: str, step: str | None, data: Mapping[str, Any], *, at: int) -> bool:
+        """A row of the trace of a run that nobody runs. False where somebody was faster."""
+        events = await self.trace(run)
+        number = int(events[-1].id.rpartition("-")[2]) + 1 if events else 1
+        done = await self._database.write(
+            "insert into trace (id, run, type, step, at, data) select ?, id, ?, ?, cast(? as bigint), ? "
+            "from runs where id = ? and state <> 'open' on conflict (id) do nothing returning id",
+            *(event_id(run, number), type, step, at, json.dumps(data), run),
+        )
+        return bool(done)
+
+    async def checkpoints(self, *, run: str | None = None, state: str | None = "open") -> list[Checkpoint]:
+        rows = await self._database.read(
+            f"{_CHECKPOINT} where (cast(? as text) is null or run = ?) and (cast(? as text) is null or state = ?) "
+            "order by asked_at, id limit 1000",
+            *(run, run, state, state),
+        )
+        return [_checkpoint(row) for row in rows]
+
+    async def checkpoint(self, id: str) -> Checkpoint:
+        """Raises CheckpointNotFound."""
+        rows = await self._database.read(f"{_CHECKPOINT} where id = ?", id)
+        if not rows:
+            raise CheckpointNotFound(id)
+        return _checkpoint(rows[0])
+
+    async def give(self, id: str, output: Any, *, by: str, via: str, at: int) -> Checkpoint:
+        """What a person decided. The first one counts; raises CheckpointNotFound, RunEnded, OutputDoesNotFit."""
+        found = await self.checkpoint(id)
+        if problems := list(_problems(found.schema, output)):
+            raise OutputDoesNotFit(problems[0]["problem"], problems=problems)
+        done = await self._database.write(
+            "update checkpoints set state = 'given', output = ?, given_by = ?, given_via = ?, given_at = ? "
+            "where id = ? and state = 'open' returning id",
+            *(json.dumps(output), writable(by), via, at, id),
+            topic=DECISIONS,
+        )
+        given = await self.checkpoint(id)
+        if not done and (given.state != "given" or given.output != output):
+            who = f"{given.by} gave something else first" if given.state == "given" else "nobody waits for it any more"
+            raise RunEnded(f"checkpoint {id}: {who}", **given.told())
+        return given
+
+    # For workers ----------------------------------------------------------------------------------------------------
+
+    async def register(self, worker: str, *, name: str, ttl: float) -> None:
+        """A new life of the worker of that name, of which there is one at a time: those before are over."""
+        await self._database.write("delete from workers where name = ?", name, topic=TOPIC)
+        await self._database.write(
+            f"insert into workers (id, name, lease_until) values (?, ?, {self._database.clock} + ?)",  # noqa: S608
+            *(worker, name, round(ttl * 1000)),
+        )
+
+    async def beat(self, worker: str, *, ttl: float) -> bool:
+        """Whether the worker still counts as alive. False: it was declared dead, and its runs may be elsewhere."""
+        beaten = await self._database.write(
+            f"update workers set lease_until = {self._database.clock} + ? where id = ? returning id",  # noqa: S608
+            *(round(ttl * 1000), worker),
+        )
+        return bool(beaten)
+
+    async def bury(self, *, everybody: bool = False) -> int:
+        """Declare those dead whose lease is over, which frees their runs."""
+        if not everybody:
+            late = await self._database.read(
+                f"select 1 from workers where lease_until < {self._database.clock} limit 1"  # noqa: S608
+            )
+            if not late:
+                return 0
+        condition = "" if everybody else f"where lease_until < {self._database.clock}"
+        return len(await self._database.write(f"delete from workers {condition} returning id", topic=TOPIC))  # noqa: S608
+
+    async def has_others(self, worker: str) -> bool:
+        return bool(await self._database.read("select 1 from workers where id <> ? limit 1", worker))
+
+    async def leave(self, worker: str) -> None:
+        """Hand over everything, at once. A run that was only handed on has not failed to get further."""
+        await self._database.write(
+            "update runs set idle_claims = idle_claims - 1 where owner = ? and state = 'open' and idle_claims > 0",
+            worker,
+        )
+        await self._database.write("delete from workers where id = ?", worker, topic=TOPIC)
+
+    async def claim(self, worker: str, *, limit: int) -> list[Claim]:
+        """Take runs that nobody owns: new ones, those that were handed over, and those whose worker is dead."""
+        free = "state = 'open' and (owner is null or owner not in (select id from workers))"
+        if not await self._database.read(f"select 1 from runs where {free} limit 1"):  # noqa: S608
+            return []
+        rows = await self._database.write(
+            f"update runs set owner = ?, epoch = epoch + 1, idle_claims = idle_claims + 1 where id in "  # noqa: S608
+            f"(select id from runs where {free} order by created_at, id limit {int(limit)}) "
+            "and exists (select 1 from workers where id = ?) returning id, epoch",
+            *(worker, worker),
+        )
+        return [Claim(id, worker, epoch) for id, epoch in rows]
+
+    async def cancelled(self, owner: str) -> set[str]:
+        rows = await self._database.read(
+            "select id from runs where owner = ? and cancelled = 1 and state = 'open'", owner
+        )
+        return {id for (id,) in rows}
+
+    async def idle_claims(self, run: str) -> int:
+        rows = await self._database.read("select idle_claims from runs where id = ?", run)
+        return int(rows[0][0]) if rows else 0
+
+    async def write(
+        self, claim: Claim, number: int, type: str, step: str | None, data: Mapping[str, Any], *, at: int
+    ) -> Event:
+        """One more row of the trace. Raises Lost."""
+        event = Event(id=event_id(claim.run, number), run=claim.run, type=type, step=step, at=at, data=data)
+        done = await self._database.write(
+            "insert into trace (id, run, type, step, at, data) "
+            f"select ?, id, ?, ?, cast(? as bigint), ? {_OURS} on conflict (id) do nothing returning id",
+            *(event.id, type, step, at, json.dumps(data), claim.run, claim.owner, claim.epoch),
+            topic=TOPIC,
+        )
+        if not done and not await self._has_written(claim, event):
+            raise Lost(claim.run)
+        return event
+
+    async def _has_written(self, claim: Claim, event: Event) -> bool:
+        """Whether we wrote it before, when the database went away without saying so."""
+        rows = await self._database.read(
+            f"select id {_OURS} and exists (select 1 from trace where trace.id = ? and type = ? and data = ?)",  # noqa: S608
+            *(claim.run, claim.owner, claim.epoch, event.id, event.type, json.dumps(event.data)),
+        )
+        return bool(rows)
+
+    async def progress(self, claim: Claim) -> None:
+        """It got further, so that being taken over again says nothing about it."""
+        await self._database.write(
+            "update runs set idle_claims = 0 where id = ? and owner = ? and epoch = ? and idle_claims > 0",
+            *(claim.run, claim.owner, claim.epoch),
+        )
+
+    async def lasted(self, owner: str, runs: Sequence[str]) -> None:
+        """They have been here for a while, so that being taken over again says nothing about them."""
+        marks = ", ".join("?" * len(runs))
+        await self._database.write(
+            f"update runs set idle_claims = 0 where owner = ? and idle_claims > 0 and id in ({marks})",  # noqa: S608
+            *(owner, *runs),
+        )
+
+    async def abandon(self, claim: Claim, session: str, *, at: int) -> None:
+        """A session of the run whose machine is gone: should that come back, it is not to go on. Raises Lost."""
+        ours = f"exists (select 1 {_OURS})"
+        done = await self._database.write(
+            f"update sessions set state = 'done', worker = ?, error = ?, updated_at = ? where id = ? and {ours} "  # noqa: S608
+            "returning id",
+            *(NOBODY, "its machine is gone; the step began again", at, session),
+            *(claim.run, claim.owner, claim.epoch),
+            topic="sessions",
+        )
+        if not done:
+            raise Lost(claim.run)
+        await self._database.write(
+            f"update orders set done_at = ? where session = ? and done_at is null and {ours}",  # noqa: S608
+            *(at, session, claim.run, claim.owner, claim.epoch),
+            topic="sessions",
+        )
+
+    async def ask(self, claim: Claim, checkpoint: Checkpoint) -> None:
+        """A checkpoint that waits for a person, unless it does already. Raises Lost."""
+        await self._database.write(
+            "insert into checkpoints (id, run, step, input, schema, state, asked_at) "
+            f"select ?, id, ?, ?, ?, 'open', cast(? as bigint) {_OURS} on conflict (id) do nothing",
+            *(checkpoint.id, checkpoint.step, writable(checkpoint.input), json.dumps(checkpoint.schema)),
+            *(checkpoint.asked_at, claim.run, claim.owner, claim.epoch),
+            topic=TOPIC,
+        )
+        if not await self._database.read("select 1 from checkpoints where id = ?", checkpoint.id):
+            raise Lost(claim.run)
+
+    async def withdraw_checkpoints(self, run: str, *, step: str | None = None) -> None:
+        await self._database.write(
+            "update checkpoints set state = 'withdrawn' where run = ? and state = 'open' "
+            "and (cast(? as text) is null or step = ?)",
+            *(run, step, step),
+            topic=DECISIONS,
+        )
+
+    async def finish(
+        self, claim: Claim, state: State, *, output: Any = None, error: str | None = None, at: int
+    ) -> None:
+        """Raises Lost."""
+        done = await self._database.write(
+            "update runs set state = ?, owner = null, output = ?, error = ?, updated_at = ? "
+            "where id = ? and owner = ? and epoch = ? and state = 'open' returning id",
+            *(state, None if output is None else json.dumps(output), writable(error), at),
+            *(claim.run, claim.owner, claim.epoch),
+            topic=TOPIC,
+        )
+        if not done:
+            raise Lost(claim.run)
+
+
+def check_retry(record: RunRecord, *, step: str | None) -> None:
+    """Raises RunEnded where there is nothing to go on with: it runs, or it is done and no step is named."""
+    if record.state == "open" or (record.state == "done" and step is None):
+        raise _nothing_to_retry(record)
+
+
+def _nothing_to_retry(record: RunRecord) -> RunEnded:
+    hint = "; name a step to run it again from" if record.state == "done" else ""
+    return RunEnded(
+        f"run {record.id} is {record.shown_state}; there is nothing to retry{hint}",
+        id=record.id,
+        state=record.shown_state,
+    )
+
+
+def event_id(run: str, number: int) -> str:
+    return f"{run}-{number:09d}"
+
+
+def _record(row: Row) -> RunRecord:
+    (
+        id,
+        workflow,
+        file,
+        cwd,
+        input,
+        state,
+        owner,
+        cancelled,
+        output,
+        error,
+        created_at,
+        created_by,
+        updated_at,
+        *open,
+    ) = row
+    return RunRecord(
+        id=id,
+        workflow=workflow,
+        file=file,
+        cwd=cwd,
+        input=json.loads(input),
+        state=state,
+        owner=owner,
+        cancelled=bool(cancelled),
+        output=None if output is None else json.loads(output),
+        error=error,
+        created_at=created_at,
+        created_by=created_by,
+        updated_at=updated_at,
+        open_asks=open[0],
+        open_checkpoints=open[1],
+    )
+
+
+def _checkpoint(row: Row) -> Checkpoint:
+    id, run, step, input, schema, state, output, by, via, asked_at = row
+    return Checkpoint(
+        id=id,
+        run=run,
+        step=step,
+        input=input,
+        schema=json.loads(schema),
+        state=state,
+        output=None if output is None else json.loads(output),
+        by=by,
+        via=via,
+        asked_at=asked_at,
+    )
+
+
+def _problems(schema: Mapping[str, Any], output: Any) -> Sequence[dict[str, Any]]:
+    """What is wrong with an output, by the place where it is."""
+    from jsonschema import Draft202012Validator
+
+    found = sorted(
+        Draft202012Validator(schema).iter_errors(output), key=lambda error: [str(each) for each in error.path]
+    )
+    return [
+        {
+            "at": ".".join(str(each) for each in error.path),
+            "problem": f"{'.'.join(map(str, error.path)) or 'it'}: {_short(error.message)}",
+        }
+        for error in found[:MOST_PROBLEMS]
+    ]
+
+
+def _short(message: str) -> str:
+    """Without most of what was given, which the message repeats."""
+    return message if len(message) <= 500 else f"{message[:200]} … {message[-200:]}"
