@@ -8,10 +8,10 @@ DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test agents agents-latest check format docs bench bench-agents clean
+.PHONY: help demo test agents agents-latest check format docs bench bench-agents bench-workflows clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## a desk with scripted agents that ask; answer them from another terminal
 	@$(BIN)/handraise demo
@@ -44,6 +44,9 @@ bench: $(BENCH) ## measure against sandbox-agent and the bare store; writes docs
 
 bench-agents: $(DEV) agents ## measure what the desk adds to a real agent's question; writes docs/latency.md
 	@PYTHONPATH=tests $(BIN)/python bench/agents.py $(ARGS)
+
+bench-workflows: $(BENCH) ## measure steps, runs that wait and taking over; writes docs/workflow-performance.md
+	@$(BIN)/python bench/workflows.py $(ARGS)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

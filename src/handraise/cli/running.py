@@ -7,6 +7,7 @@ import ipaddress
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Coroutine
@@ -14,13 +15,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from handraise.app import Running, bind, run_desk
+from handraise.app import Running, agents_of, bind, open_parts, open_worker, run_desk
 from handraise.cli.shown import say
 from handraise.client import Client
 from handraise.config import Settings
 from handraise.errors import DeskUnreachable, HandraiseError, SettingsError, StoreInUse
 
-__all__ = ["desk_or_own", "run_loop", "run_until_ended"]
+__all__ = ["desk_or_own", "run_loop", "run_until_ended", "work_until_ended"]
 
 T = TypeVar("T")
 
@@ -95,9 +96,7 @@ def run_until_ended(
     has_worker: bool = True,
 ) -> None:
     """Raises HandraiseError where the port is taken, StoreInUse where this home has its desk already."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    for talkative in ("mcp", "uvicorn", "httpx2", "httpcore2"):  # the last two tell every call to an agent's address
-        logging.getLogger(talkative).setLevel(logging.WARNING)
+    _log_to_stderr()
     settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, *allowed_hosts))
     try:
         listener = bind(host, port)
@@ -114,6 +113,43 @@ def run_until_ended(
             print("handraise has left; what was asked is kept", flush=True)
 
     run_loop(serve())
+
+
+def work_until_ended(settings: Settings) -> None:
+    """Raises SettingsError where nobody shares the database, HandraiseError where this home has its worker already."""
+    if settings.database.startswith("sqlite:"):
+        raise SettingsError(
+            "a worker shares its database with desks, and a SQLite file has room for one process; set "
+            "HANDRAISE_DATABASE to postgresql://… for this one and for its desks, or run `handraise serve`"
+        )
+    _log_to_stderr()
+
+    async def work() -> None:
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, ended.set)
+        async with (
+            open_parts(settings) as (broker, _),
+            open_worker(settings, broker, agents=agents_of(settings)) as worker,
+        ):
+            if worker is None:
+                raise HandraiseError(
+                    f"another process runs the sessions of {settings.home}; set HANDRAISE_HOME to another folder "
+                    "for a second worker"
+                )
+            print(f"handraise works as {worker.name}", flush=True)
+            await ended.wait()
+            worker.stop()
+        print("handraise has left; others go on with its runs", flush=True)
+
+    run_loop(work())
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    for talkative in ("mcp", "uvicorn", "httpx2", "httpcore2"):  # the last two tell every call to an agent's address
+        logging.getLogger(talkative).setLevel(logging.WARNING)
 
 
 def _say_ready(desk: Running, *, as_json: bool) -> None:
