@@ -23,9 +23,10 @@ from handraise.server import audit, rules, sessions
 from handraise.server.acp import Acp
 from handraise.server.api import SignIn, routes
 from handraise.server.asks import AskRoutes
-from handraise.server.compat import opencode, sandbox_agent
+from handraise.server.compat import opencode, runbook, sandbox_agent
 from handraise.server.mcp import METHODS
 from handraise.server.openapi import document
+from handraise.server.runs import Runs
 from handraise.tokens import Tokens
 from serving import Served, listening, path_of, refused, serving, serving_in_a_thread, told
 
@@ -73,7 +74,7 @@ def test_every_refusal_has_a_code_and_a_sentence() -> None:
             for content in reply["content"].values():
                 choices = content["schema"].get("oneOf", [content["schema"]])
                 names = [choice["$ref"].rpartition("/")[2] for choice in choices if "$ref" in choice]
-                for name in (name for name in names if not name.startswith(("OpenCode", "Mcp"))):
+                for name in (name for name in names if not name.startswith(("OpenCode", "Mcp", "Runbook"))):
                     assert {"error", "message"} <= set(SCHEMAS[name]["required"]), f"{label} {status}"
 
 
@@ -105,6 +106,13 @@ def test_every_refusal_has_a_code_and_a_sentence() -> None:
         ("SessionBody", {"agent": "claude", "prompt": "hello", "mode": "yolo"}),
         ("SessionBody", {"agent": "claude", "prompt": "hello", "stale_after": 0.5}),
         ("PromptBody", {"prompt": ""}),
+        ("RunBody", {"input": {}}),
+        ("RunBody", {"workflow": "x" * 201}),
+        ("RetryBody", {"from": ""}),
+        ("RetryBody", {"dry_run": "yes"}),
+        ("CheckpointBody", {"by": "ana"}),
+        ("RunbookAnswer", {}),
+        ("RunbookAnswer", {"reject": False}),
     ],
 )
 def test_what_the_desk_refuses_the_schema_refuses(name: str, value: Any) -> None:
@@ -126,6 +134,8 @@ async def test_every_route_is_in_the_document_and_the_reverse(desk: Served) -> N
         *routes(broker, tokens=Tokens(broker.store, clock=clock), sign_in=SignIn(clock=clock), port=0, lag=Lag()),
         *sandbox_agent.routes(broker),
         *opencode.routes(broker),
+        *runbook.routes(broker),
+        *Runs(broker).routes(),
         *audit.routes(broker),
         *Acp(broker, worker=None).routes(),
         *rules.routes(broker),
@@ -194,6 +204,30 @@ async def test_the_examples_are_what_the_desk_really_says(desk: Served) -> None:
     await told(desk.http.post("/v1/tokens", json=example("TokenBody")), 201)
 
 
+async def test_the_examples_of_runs_are_what_the_desk_really_says(desk: Served, tmp_path: Path) -> None:
+    file = tmp_path / ".handraise" / "workflows" / "shop.py"
+    file.parent.mkdir(parents=True)
+    file.write_text('from handraise.workflow import *\nw = Workflow("shop", checkpoint("review", input="Do this?"))\n')
+    run = await told(desk.http.post("/v1/runs", json={**example("RunBody"), "cwd": str(tmp_path)}), 201)
+    validator("Run").validate(run)
+    assert run.keys() == example("Run").keys()
+    waiting = await told(desk.http.get(f"/v1/runs/{run['id']}?wait=20"), 200)
+    assert waiting["state"] == example("Run")["state"]
+    checkpoint = await told(desk.http.get(f"/v1/checkpoints/{run['id']}.review"), 200)
+    assert checkpoint.keys() == example("Checkpoint").keys()
+    validator("Checkpoint").validate(checkpoint)
+    origin = {"agent": "a", "session": "s", "run": run["id"], "step": "plan"}
+    await desk.ask(id="que_1", origin=origin)
+    await desk.answer("que_1", "Postgres")
+    trace = await told(desk.http.get(f"/v1/runs/{run['id']}/trace"), 200)
+    validator("Trace").validate(trace)
+    (answered,) = [event for event in trace["events"] if event["type"] == example("TraceEvent")["type"]]
+    assert answered.keys() == example("TraceEvent").keys()
+    validator("RunbookRun").validate(await told(desk.http.get(f"/runs/{run['id']}"), 200))
+    validator("Workflows").validate(await told(desk.http.get(f"/v1/workflows?cwd={tmp_path}"), 200))
+    await told(desk.http.post(f"/v1/checkpoints/{checkpoint['id']}", json={"output": True}), 200)
+
+
 async def test_the_examples_of_refusals_are_what_the_desk_really_says(desk: Served) -> None:
     ci = await desk.caller("ci", "ask")
     ana = await desk.caller("ana", "answer")
@@ -209,6 +243,8 @@ async def test_the_examples_of_refusals_are_what_the_desk_really_says(desk: Serv
         "RuleNotFound": await told(desk.http.delete("/v1/rules/1f3a9c2e"), 404),
         "SessionNotFound": await told(desk.http.get("/v1/sessions/nobody"), 404),
         "PluginNotFound": await told(desk.http.post("/v1/sessions", json={"agent": "clippy", "prompt": "hello"}), 404),
+        "RunNotFound": await told(desk.http.get("/v1/runs/nobody"), 404),
+        "CheckpointNotFound": await told(desk.http.get("/v1/checkpoints/nobody"), 404),
         "AskDiffers": await told(differs, 409),
         "TooLarge": await told(desk.http.post("/v1/asks", content=b" " * (4 * 1024 * 1024 + 1)), 413),
         "AskDoesNotFit": await told(desk.http.post("/v1/asks", json={}), 422),
@@ -252,10 +288,11 @@ KEPT = schemathesis.Config.from_dict(
         "operations": [
             {
                 # Whether an answer fits depends on the ask, whether a name is free on the other tokens, whether a
-                # session can be started on the machine, whether a rule's parts fit on each other.
+                # session can be started on the machine, whether a rule's parts fit on each other, and whether a folder
+                # is there.
                 "include-operation-id": [
                     *("answer_an_ask", "reply_to_a_question_of_a_session", "add_a_token", "start_a_session"),
-                    "add_a_rule",
+                    *("add_a_rule", "start_a_run", "list_workflows"),
                 ],
                 "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 409, 410, 422]}},
             },

@@ -486,6 +486,12 @@ def _error(status: int, body: bytes) -> HandraiseError:
             return AskNotFound(told.get("id", ""))
         case "session_not_found":
             return SessionNotFound(told.get("id", ""))
+        case "run_not_found":
+            return errors.RunNotFound(told.get("id", ""))
+        case "checkpoint_not_found":
+            return errors.CheckpointNotFound(told.get("id", ""))
+        case "workflow_not_found":
+            return errors.WorkflowNotFound(told.get("name", ""), known=told.get("known", ()))
         case "session_ended":
             return SessionEnded(told.get("id", ""), state=told.get("state", "done"))
         case "ask_withdrawn":

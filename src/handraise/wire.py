@@ -25,11 +25,14 @@ __all__ = [
     "AnswerBody",
     "AskBody",
     "BadBody",
+    "CheckpointBody",
     "DeliveriesBody",
     "Delivery",
     "RejectBody",
+    "RetryBody",
     "RuleBody",
     "RuleTestBody",
+    "RunBody",
     "Stored",
     "StoredEvent",
     "TokenBody",
@@ -365,6 +368,32 @@ class SessionBody(HandlingBody):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptBody:
     prompt: Prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunBody:
+    """What `POST /v1/runs` takes."""
+
+    workflow: Annotated[str, Field(min_length=1, max_length=200)]
+    input: Any = field(default_factory=dict)
+    cwd: Annotated[str, Field(min_length=1, max_length=20_000)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryBody:
+    """What `POST /v1/runs/{run}/retry` takes."""
+
+    step: Annotated[Name | None, Field(alias="from")] = None
+    dry_run: bool = False  # only say what would be done again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointBody:
+    """What `POST /v1/checkpoints/{checkpoint}` takes."""
+
+    output: Any
+    by: Name | None = None
+    via: Name | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

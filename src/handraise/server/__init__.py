@@ -16,9 +16,10 @@ from handraise.server.acp import Acp
 from handraise.server.api import SignIn, on_error, routes
 from handraise.server.asks import AskRoutes
 from handraise.server.attach import Attached
-from handraise.server.compat import opencode, sandbox_agent
+from handraise.server.compat import opencode, runbook, sandbox_agent
 from handraise.server.gate import Gate
 from handraise.server.mcp import Mcp
+from handraise.server.runs import Runs
 from handraise.server.stream import EventRoute
 from handraise.tokens import Tokens
 from handraise.worker import Worker
@@ -39,6 +40,7 @@ def create_app(
     attached: Attached | None = None,
     mcp: Mcp | None = None,
     acp: Acp | None = None,
+    runs: Runs | None = None,
     allowed_hosts: Collection[str] = (),
 ) -> ASGIApp:
     """`attached` is for agents that call us from people's own terminals; without a worker nothing is started here.
@@ -56,6 +58,8 @@ def create_app(
         routes=[
             *sandbox_agent.routes(broker),
             *opencode.routes(broker),
+            *runbook.routes(broker),
+            *(runs or Runs(broker)).routes(),
             *audit.routes(broker),
             *rules.routes(broker),
             *(attached.routes() if attached is not None else ()),

@@ -31,7 +31,7 @@ from handraise.wire import (
     parse_ask_body,
 )
 
-__all__ = ["AskRoutes", "number"]
+__all__ = ["AskRoutes", "number", "who"]
 
 LONGEST_WAIT = 300.0
 MOST_WAITS = 5_000  # each parked call costs a connection and about 20 kB; more belong on one stream
@@ -159,14 +159,14 @@ class AskRoutes:
     async def _answer(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "answer")
         body = parse(AnswerBody, await read_body(scope, receive))
-        by, via = _who(token, by=body.by, via=body.via)
+        by, via = who(token, by=body.by, via=body.via)
         stored = await self._settle(scope, id, body.answer(by=by, via=via))
         await self._tell(send, stored)
 
     async def _reject(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "answer")
         body = parse(RejectBody, await read_body(scope, receive))
-        by, via = _who(token, by=body.by, via=body.via)
+        by, via = who(token, by=body.by, via=body.via)
         stored = await self._settle(scope, id, Answer(rejected=True, reason=body.reason, by=by, via=via))
         await self._tell(send, stored)
 
@@ -246,7 +246,7 @@ def number(text: str, *, name: str, least: int = 0, most: int = 2**62) -> int:
     return found
 
 
-def _who(token: Token, *, by: str | None, via: str | None) -> tuple[str, str]:
+def who(token: Token, *, by: str | None, via: str | None) -> tuple[str, str]:
     """Only an admin's programs may say in whose name they answer; nobody may pass for policy or the agent."""
     claimed = by if by and token.may("admin") and not by.startswith("policy:") and by != "agent" else None
     return claimed or token.name, via if via and via != "policy" else "http"

@@ -16,16 +16,20 @@ from handraise.server.health import PROBLEMS
 from handraise.wire import (
     AnswerBody,
     AskBody,
+    CheckpointBody,
     DeliveriesBody,
     PromptBody,
     RejectBody,
+    RetryBody,
     RuleBody,
     RuleTestBody,
+    RunBody,
     SessionBody,
     TokenBody,
     WithdrawBody,
     json_schemas,
 )
+from handraise.workflow.trace import TYPES
 
 __all__ = ["document"]
 
@@ -81,6 +85,7 @@ _TAGS = {
     "events": "What happens, as it happens.",
     "sessions": "Conversations with agents: those started here, with what was said in them, and those that ask from "
     "elsewhere.",
+    "runs": "Workflows, their runs, and what waits for people in them.",
     "rules": "What decides about permissions before a person is asked.",
     "acp": "Agents that speak ACP, for clients by HTTP: messages are JSON-RPC, as the protocol has them.",
     "access": "Tokens and signing in.",
@@ -88,12 +93,15 @@ _TAGS = {
     "desk": "The desk itself.",
     "mcp": "The question tool for agents that speak MCP. Messages and replies are that protocol's own.",
     "opencode": "The routes of an OpenCode server, so that its clients answer for every agent. In its own words.",
+    "runbook": "The run routes of runbook, so that its clients answer what a run asks. In its own words.",
 }
 
 _READ = ("bad_request", "too_large")
 _SETTLED = ("already_answered", "ask_withdrawn")
 _NO_SUCH_SESSION = ("not_found", "session_not_found")
 _NO_SUCH_QUESTION = (*_NO_SUCH_SESSION, "ask_not_found")
+_NO_SUCH_RUN = ("not_found", "run_not_found")
+_NO_SUCH_CHECKPOINT = ("not_found", "checkpoint_not_found")
 _MCP_SETTINGS = ("mcp_session", "mcp_cwd", "mcp_limit", "MCP-Protocol-Version", "Mcp-Session-Id")
 _MCP_REFUSED = {
     400: ("McpError", "A setting, a message or an era that cannot be read, or no session where there has to be one."),
@@ -312,6 +320,122 @@ _ROUTES = (
         replies={204: ("", "It is rejected.")},
         refusals=(*_NO_SUCH_QUESTION, *_SETTLED, "store_failed"),
         tag="sessions",
+    ),
+    _Route(
+        "GET /v1/workflows",
+        "list_workflows",
+        "The workflows of the nearest project above a folder, then the user's own. Their files are run to find them",
+        scope="admin",
+        parameters=("workflows_cwd",),
+        replies={200: ("Workflows", "By file, in the order in which one is looked for.")},
+        refusals=("bad_request", "settings"),
+        tag="runs",
+    ),
+    _Route(
+        "POST /v1/runs",
+        "start_a_run",
+        "Start a workflow. Its input is checked before anything is written down",
+        scope="admin",
+        body="RunBody",
+        replies={201: ("Run", "The run. A worker begins with it as soon as one is there.")},
+        refusals=(
+            *(*_READ, "workflow_not_found", "input_does_not_fit", "workflow_broken", "settings", "store_failed"),
+        ),
+        tag="runs",
+    ),
+    _Route(
+        "GET /v1/runs",
+        "list_runs",
+        "Runs, the newest first",
+        scope="answer",
+        parameters=("runs",),
+        replies={200: ("Runs", "The newest first.")},
+        refusals=("bad_request",),
+        tag="runs",
+    ),
+    _Route(
+        "GET /v1/runs/{run}",
+        "show_a_run",
+        "One run, at once or as soon as it has ended or waits for a person",
+        scope="answer",
+        parameters=("wait_for_a_run",),
+        replies={200: ("Run", "The run. After an expired wait it is told as it is.")},
+        refusals=("bad_request", *_NO_SUCH_RUN, "overloaded"),
+        tag="runs",
+    ),
+    _Route(
+        "GET /v1/runs/{run}/trace",
+        "read_the_trace_of_a_run",
+        "What happened in it and what its agents asked, by time, about 200 events at once",
+        scope="answer",
+        parameters=("after_trace", "wait_for_the_trace"),
+        replies={200: ("Trace", "Those after `after`; none where nothing more happened in time.")},
+        refusals=("bad_request", *_NO_SUCH_RUN, "overloaded"),
+        tag="runs",
+    ),
+    _Route(
+        "POST /v1/runs/{run}/cancel",
+        "cancel_a_run",
+        "Stop its agents and commands, and withdraw what they ask. What was done stays done",
+        scope="admin",
+        replies={202: ("Run", "Written down; the worker that has the run carries it out.")},
+        refusals=(*_NO_SUCH_RUN, "run_ended", "store_failed"),
+        tag="runs",
+    ),
+    _Route(
+        "POST /v1/runs/{run}/retry",
+        "retry_a_run",
+        "Go on with a run that failed, was cancelled or is parked; or do it again from a step",
+        scope="admin",
+        body="RetryBody",
+        body_required=False,
+        replies={
+            202: ("Retried", "It goes on. What was done before and is not named stays done."),
+            200: ("Retried", "With `dry_run`: what would be done. Nothing was changed."),
+        },
+        refusals=(
+            *(*_READ, *_NO_SUCH_RUN, "workflow_not_found", "run_ended", "workflow_broken", "settings"),
+            "store_failed",
+        ),
+        tag="runs",
+    ),
+    _Route(
+        "POST /v1/runs/{run}/rerun",
+        "rerun_a_run",
+        "A new run of what the file holds now, with the same input",
+        scope="admin",
+        replies={201: ("Retried", "The new run. `again` is every step of it.")},
+        refusals=(*_NO_SUCH_RUN, "workflow_not_found", "input_does_not_fit", "workflow_broken", "store_failed"),
+        tag="runs",
+    ),
+    _Route(
+        "GET /v1/checkpoints",
+        "list_checkpoints",
+        "At most 1000 checkpoints, the oldest first, in every state unless one is named",
+        scope="answer",
+        parameters=("run", "checkpoint_state"),
+        replies={200: ("Checkpoints", "The oldest first.")},
+        refusals=("bad_request",),
+        tag="runs",
+    ),
+    _Route(
+        "GET /v1/checkpoints/{checkpoint}",
+        "show_a_checkpoint",
+        "One checkpoint, with what is shown to people and what they have to give",
+        scope="answer",
+        replies={200: ("Checkpoint", "The checkpoint.")},
+        refusals=_NO_SUCH_CHECKPOINT,
+        tag="runs",
+    ),
+    _Route(
+        "POST /v1/checkpoints/{checkpoint}",
+        "give_to_a_checkpoint",
+        "Give what it waits for. The first one counts",
+        scope="answer",
+        body="CheckpointBody",
+        replies={200: ("Checkpoint", "It has this output, from you or from somebody who gave the same before.")},
+        refusals=(*_READ, *_NO_SUCH_CHECKPOINT, "run_ended", "output_does_not_fit", "store_failed"),
+        tag="runs",
     ),
     _Route(
         "GET /v1/acp",
@@ -585,6 +709,34 @@ _ROUTES = (
             ),
         )
     ),
+    _Route(
+        "GET /runs/{run}",
+        "runbook_run",
+        "A run, with its open questions in full and the ids of its open checkpoints",
+        scope="answer",
+        replies={
+            200: ("RunbookRun", "As runbook tells it."),
+            404: ("RunbookRefusal", "`run_not_found`, or no such route."),
+        },
+        tag="runbook",
+    ),
+    _Route(
+        "POST /runs/{run}/questions/{question}",
+        "runbook_answer_a_question",
+        "Answer it by label, or reject it",
+        scope="answer",
+        body="RunbookAnswer",
+        replies={
+            200: ("RunbookAnswered", "It is settled."),
+            400: ("RunbookRefusal", "Neither answers nor a rejection, or answers that do not fit. It waits on."),
+            404: (
+                "RunbookRefusal",
+                "`run_not_found`; `question_not_found`, also where it is settled; or no such route.",
+            ),
+        },
+        refusals=("too_large", "store_failed"),
+        tag="runbook",
+    ),
 )
 
 
@@ -693,6 +845,26 @@ _PARAMETERS: dict[str, Schema] = {
     "after_acp_message": _parameter(
         "after", {**_COUNT, "maximum": 2**62}, "Read on after this message. Without it, from the start."
     ),
+    "run_in_path": _in_path("run", "The id of a run.", example="run_5d41402abc4b"),
+    "checkpoint_in_path": _in_path("checkpoint", "The id of a checkpoint.", example="run_5d41402abc4b.review"),
+    "workflows_cwd": _parameter(
+        "cwd", {"type": "string"}, "The folder to look from, on the machine of the desk; without it, that of the desk."
+    ),
+    "runs": _parameter("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "At most so many."),
+    "wait_for_a_run": _parameter(
+        "wait",
+        {"type": "number", "minimum": 0, "maximum": 300},
+        "Seconds to wait until it is not `running`. When they have passed it is told as it is.",
+    ),
+    "wait_for_the_trace": _parameter(
+        "wait",
+        {"type": "number", "minimum": 0, "maximum": 300},
+        "Seconds to wait where nothing more happened yet. Of a run that has ended nothing more comes.",
+    ),
+    "after_trace": _parameter(
+        "after", {"type": "string", "pattern": r"^(?:[0-9]{1,18}-[0-9]{1,18})?$"}, "`next` of the page before."
+    ),
+    "checkpoint_state": _parameter("state", _one_of("open", "given", "withdrawn"), "Only those in this state."),
     "name_in_path": _in_path("name", "The name of the token.", example="ci"),
     "rule_in_path": _in_path("rule", "The id of a rule that the desk keeps.", example="1f3a9c2e"),
     "code_in_path": _in_path("code", "What the link holds."),
@@ -857,6 +1029,53 @@ _REFUSALS = {
         fields={"id": _TEXT, "reason": _TEXT_OR_NULL},
         facts={"id": "build-7", "reason": "aborted"},
     ),
+    "workflow_not_found": _Refusal(
+        404,
+        "There is no workflow of that name.",
+        "there is no workflow 'shop'; there is release, review",
+        fields={"name": _TEXT, "known": _list(_TEXT)},
+        facts={"name": "shop", "known": ["release", "review"]},
+    ),
+    "run_not_found": _Refusal(
+        404,
+        "There is no such run.",
+        "there is no run 'nobody'; `handraise runs` lists them",
+        fields={"id": _TEXT},
+        facts={"id": "nobody"},
+    ),
+    "checkpoint_not_found": _Refusal(
+        404,
+        "There is no such checkpoint.",
+        "there is no checkpoint 'nobody'; `handraise runs` shows what waits",
+        fields={"id": _TEXT},
+        facts={"id": "nobody"},
+    ),
+    "run_ended": _Refusal(
+        409,
+        "This does not go with the state that the run or the checkpoint is in.",
+        "run run_5d41402abc4b is done, so there is nothing to cancel",
+        fields={"id": _TEXT, "state": _TEXT},
+        facts={"id": "run_5d41402abc4b", "state": "done"},
+    ),
+    "input_does_not_fit": _Refusal(
+        422,
+        "The input is not of the form that the workflow takes. No run was begun.",
+        "the input does not fit: goal: Field required",
+        fields={"problems": _list(_PROBLEM)},
+        facts={"problems": [{"at": "goal", "problem": "Field required"}]},
+    ),
+    "output_does_not_fit": _Refusal(
+        422,
+        "The output is not of the form that the checkpoint wants. It stays open.",
+        "approved: 'perhaps' is not of type 'boolean'",
+        fields={"problems": _list(_PROBLEM)},
+        facts={"problems": [{"at": "approved", "problem": "approved: 'perhaps' is not of type 'boolean'"}]},
+    ),
+    "workflow_broken": _Refusal(
+        422,
+        "A file of workflows cannot be loaded.",
+        "shop.py:12: plan: {explore}: nothing before it is called 'explore'; there is input",
+    ),
     "acp_not_found": _Refusal(
         404,
         "No agent runs over ACP under that id.",
@@ -1002,6 +1221,14 @@ _MEANINGS = {
     "SessionBody.mode": "What it may do without asking. Without one its own configuration decides.",
     "SessionBody.command": "What to run, for the agent `acp`: a program that speaks ACP, and its arguments.",
     "SessionBody.stale_after": "Seconds without a sign of life and without an open ask after which a turn is stopped.",
+    "RunBody.input": "What the workflow takes, at most 1 MiB of it. Without one, an empty object.",
+    "RunBody.cwd": "A folder on the machine of the desk: where the workflow is looked for, and where it runs. Without "
+    "one, that of the desk.",
+    "RetryBody.from": "The step from which everything is done again. Without one, what did not succeed.",
+    "RetryBody.dry_run": "Only say what would be done.",
+    "CheckpointBody.output": "What the checkpoint's `schema` wants.",
+    "CheckpointBody.by": "Who gave it, where the token may speak for others.",
+    "CheckpointBody.via": "The place it was given in.",
 }
 _QUESTIONS_OR_PERMISSION = [
     {
@@ -1043,7 +1270,7 @@ _ALWAYS_TOLD = {
 
 def _schemas() -> dict[str, Schema]:
     bodies = (AskBody, AnswerBody, RejectBody, WithdrawBody, DeliveriesBody, SessionBody, PromptBody, TokenBody)
-    schemas = json_schemas(Ask, *bodies, RuleBody, RuleTestBody, refs=_REFS)
+    schemas = json_schemas(Ask, *bodies, RuleBody, RuleTestBody, RunBody, RetryBody, CheckpointBody, refs=_REFS)
     for schema in schemas.values():
         schema.pop("title", None)
         for field in schema["properties"].values():
@@ -1103,6 +1330,78 @@ _SESSION = {
     "created_at": _TIME,
     "updated_at": _TIME,
     "open_asks": {**_COUNT, "description": "Its own and those of its subagents."},
+}
+_RUN: dict[str, Schema] = {
+    "id": _TEXT,
+    "workflow": _TEXT,
+    "state": {
+        **_one_of("running", "waiting", "done", "failed", "cancelled", "parked"),
+        "description": "`waiting` is for a person; `parked` cannot go on as it is, and says why in `error`.",
+    },
+    "input": {},
+    "output": {"description": "What its last step gave."},
+    "error": _TEXT_OR_NULL,
+    "file": {**_TEXT, "description": "Where the workflow was found."},
+    "cwd": _TEXT,
+    "created_at": _TIME,
+    "created_by": {**_TEXT, "description": "Name of the token."},
+    "updated_at": _TIME,
+    "open_asks": _COUNT,
+    "open_checkpoints": _COUNT,
+}
+_TRACE_EVENT: dict[str, Schema] = {
+    "id": _TEXT,
+    "type": {
+        "type": "string",
+        "description": "More are in [events](events.md#the-trace-of-a-run).",
+        "examples": list(TYPES),
+    },
+    "run_id": _TEXT,
+    "step_id": _TEXT_OR_NULL,
+    "session_id": _TEXT,
+    "question": {**_ref("AgentQuestion"), "description": "Of `agent_question_asked`."},
+    "question_id": {**_TEXT, "description": "Of the other events about a question."},
+    "answers": {**_list(_list(_TEXT)), "description": "Of `agent_question_answered`: labels, a list per question."},
+    "permission": {"type": "object", "description": "Of `agent_permission_asked`."},
+    "permission_id": {**_TEXT, "description": "Of the other events about a permission."},
+    "reply": {**_TEXT, "description": "Of `agent_permission_answered`: `once`, `always` or `reject`."},
+    "reason": _TEXT_OR_NULL,
+    "by": _TEXT_OR_NULL,
+    "checkpoint_id": _TEXT,
+    "attempt": _COUNT,
+    "kind": {**_TEXT, "description": "Of a step."},
+    "output": {"description": "Of a step or a run that is done."},
+    "error": _TEXT_OR_NULL,
+    "timestamp": _TIME,
+}
+_CHECKPOINT: dict[str, Schema] = {
+    "id": _TEXT,
+    "run": _TEXT,
+    "step": _TEXT,
+    "state": _one_of("open", "given", "withdrawn"),
+    "input": {**_TEXT, "description": "What people are shown."},
+    "schema": {"type": ["object", "boolean"], "description": "JSON Schema of what they have to give."},
+    "output": {"description": "What was given."},
+    "by": _TEXT_OR_NULL,
+    "via": _TEXT_OR_NULL,
+    "asked_at": _TIME,
+}
+_AGENT_QUESTION: dict[str, Schema] = {
+    "id": _TEXT,
+    "session_id": _TEXT,
+    "step_id": _TEXT,
+    "questions": _list(
+        _object(
+            {
+                "question": _TEXT,
+                "header": _TEXT,
+                "options": _list(_object({"label": _TEXT, "description": _TEXT})),
+                "multiple": {"type": "boolean"},
+                "custom": {"type": "boolean"},
+            }
+        )
+    ),
+    "asked_at": _TIME,
 }
 _MESSAGE = {
     "id": {"type": "string", "description": "Ids sort in the order in which it was said."},
@@ -1210,6 +1509,68 @@ _TOLD: dict[str, Schema] = {
     "Messages": _object({"messages": _list(_ref("Message"))}),
     "Capabilities": _object(_CAPABILITIES),
     "Agents": _object({"agents": _list(_ref("Capabilities"))}),
+    "Workflow": _object(
+        {
+            "name": _TEXT,
+            "description": _TEXT,
+            "file": _TEXT,
+            "steps": _list(_object({"id": _TEXT, "kind": _one_of("agent", "checkpoint", "shell", "function")})),
+            "input": {"type": ["object", "null"], "description": "JSON Schema of what a run begins with."},
+            "problem": {**_TEXT, "description": "Why the file cannot be loaded; then `name` is the file's."},
+        },
+        optional=["problem"],
+    ),
+    "Workflows": _object({"workflows": _list(_ref("Workflow"))}),
+    "Run": _object(_RUN),
+    "Runs": _object({"runs": _list(_ref("Run"))}),
+    "Retried": _object(
+        {
+            **_RUN,
+            "again": {**_list(_TEXT), "description": "Steps that were begun before and are done again."},
+            "then": {**_list(_TEXT), "description": "Steps that come after them, for the first time."},
+        },
+        optional=["then"],
+    ),
+    "AgentQuestion": _object(_AGENT_QUESTION),
+    "TraceEvent": _object(
+        _TRACE_EVENT, optional=[name for name in _TRACE_EVENT if name not in ("id", "type", "run_id", "timestamp")]
+    ),
+    "Trace": _object(
+        {
+            "events": _list(_ref("TraceEvent")),
+            "next": {**_TEXT, "description": "Give it as `after` to read on."},
+            "state": {**_RUN["state"], "description": "Of the run, when it was looked at."},
+        }
+    ),
+    "Checkpoint": _object(_CHECKPOINT),
+    "Checkpoints": _object({"checkpoints": _list(_ref("Checkpoint"))}),
+    "RunbookRun": _object(
+        {
+            "run_id": _TEXT,
+            "workflow_id": _TEXT,
+            "status": _one_of("running", "success", "failure", "cancelled"),
+            "input": {},
+            "output": {},
+            "error": _TEXT_OR_NULL,
+            "started_at": _TIME,
+            "completed_at": _TIME,
+            "pending_checkpoints": _list(_TEXT),
+            "pending_questions": _list(_ref("AgentQuestion")),
+        },
+        optional=["output", "error", "completed_at"],
+    ),
+    "RunbookAnswer": {
+        **_object(
+            {"answers": _list(_list(_TEXT)), "reject": {"type": "boolean"}},
+            optional=["answers", "reject"],
+        ),
+        "anyOf": [
+            {"title": "Answers", "required": ["answers"]},
+            {"title": "A rejection", "required": ["reject"], "properties": {"reject": {"const": True}}},
+        ],
+    },
+    "RunbookAnswered": _object({"status": {"const": "answered", "type": "string"}}),
+    "RunbookRefusal": _object({"error": _TEXT}),
     "Rule": _object(_RULE, optional=("id", "matches", "agent", "context", "message", "to", "timeout", "never")),
     "Rules": _object(
         {"rules": _list(_ref("Rule")), "untrusted": _list(_ref("Rule")), "problems": _list(_TEXT)},
@@ -1428,6 +1789,48 @@ _EXAMPLES: dict[str, Any] = {
         "text": "The health check is in.",
         "at": "2026-01-01T12:00:42.000Z",
     },
+    "RunBody": {"workflow": "shop", "input": {"goal": "a health check"}, "cwd": "/home/ana/shop"},
+    "Run": {
+        "id": "run_5d41402abc4b",
+        "workflow": "shop",
+        "state": "waiting",
+        "input": {"goal": "a health check"},
+        "output": None,
+        "error": None,
+        "file": "/home/ana/shop/.handraise/workflows/shop.py",
+        "cwd": "/home/ana/shop",
+        "created_at": "2026-01-01T12:00:00.000Z",
+        "created_by": "admin",
+        "updated_at": "2026-01-01T12:00:00.000Z",
+        "open_asks": 0,
+        "open_checkpoints": 1,
+    },
+    "RetryBody": {"from": "review", "dry_run": True},
+    "CheckpointBody": {"output": {"approved": True}},
+    "Checkpoint": {
+        "id": "run_5d41402abc4b.review",
+        "run": "run_5d41402abc4b",
+        "step": "review",
+        "state": "open",
+        "input": "Do this?",
+        "schema": {"type": "boolean"},
+        "output": None,
+        "by": None,
+        "via": None,
+        "asked_at": "2026-01-01T12:00:42.000Z",
+    },
+    "TraceEvent": {
+        "id": "run_5d41402abc4b-ask-000000000002",
+        "type": "agent_question_answered",
+        "run_id": "run_5d41402abc4b",
+        "step_id": "plan",
+        "session_id": "ses_run_5d41402abc4b_plan_1",
+        "question_id": "que_1",
+        "answers": [["Postgres"]],
+        "by": "ana",
+        "timestamp": "2026-01-01T12:00:42.000Z",
+    },
+    "RunbookAnswer": {"answers": [["Postgres"]]},
     "RuleBody": {"tool": "shell", "action": "allow", "matches": {"command": ["git status*", "git diff*"]}},
     "RuleTestBody": {"tool": "shell", "arguments": {"command": "git push"}, "agent": "codex"},
     "TokenBody": {"name": "ci", "scopes": ["ask"]},
@@ -1453,9 +1856,10 @@ id joins, so everything is safe to repeat. Times are RFC 3339 in UTC with millis
 not know are kept in `extra` of the record they came with.
 
 Every route but `/healthz` and the sign-in page wants a token. Its scopes: `ask` raises, sees and withdraws its own asks
-and reports delivery; `answer` lists, follows events, reads sessions, answers, rejects and keeps waiting; `admin` does
-everything, also start and steer sessions. Where a route needs a scope it is named with the security scheme. What agents
-in people's own terminals call, under /attach, is theirs and no part of this document.
+and reports delivery; `answer` lists, follows events, reads sessions and runs, answers, rejects, keeps waiting and gives
+to checkpoints; `admin` does everything, also start and steer sessions and runs. Where a route needs a scope it is named
+with the security scheme. What agents in people's own terminals call, under /attach, is theirs and no part of this
+document.
 
 Refusals are `{"error": code, "message": one sentence, …facts}`; a wrong method is 405 `method_not_allowed`, an unknown
 path 404 `not_found`."""

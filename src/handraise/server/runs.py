@@ -1,0 +1,363 @@
+"""Runs of workflows over HTTP: start one, follow it, give what a checkpoint wants, cancel, retry, run it anew.
+
+To find a workflow is to run the file it lies in, so whoever may not start processes here may not look for one either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError, to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from handraise.asks import free_form_problem
+from handraise.broker import Broker
+from handraise.errors import (
+    HandraiseError,
+    InputDoesNotFit,
+    OutputDoesNotFit,
+    Overloaded,
+    SettingsError,
+    WorkflowBroken,
+)
+from handraise.server.api import json_response
+from handraise.server.asks import MOST_LISTED, PAGE, number, who
+from handraise.server.gate import require
+from handraise.server.http import query, read_body
+from handraise.stores import Query
+from handraise.wire import BadBody, CheckpointBody, RetryBody, RunBody, StoredEvent, parse
+from handraise.workflow.engine import to_do
+from handraise.workflow.journal import Journal, NewRun, RunRecord, check_retry, event_id
+from handraise.workflow.loading import find, found_in, load_file, places
+from handraise.workflow.steps import INPUT, Workflow
+from handraise.workflow.trace import ASK_EVENTS, Position, merged
+
+__all__ = ["Runs"]
+
+T = TypeVar("T")
+
+LONGEST_WAIT = 300.0
+MOST_WAITS = 1_000  # each is woken by every change of any run
+MOST_TRACED = 200  # events a page
+MOST_INPUT = 1024 * 1024  # characters that are kept of an input or an output, as JSON
+MOST_PROBLEMS = 20
+CHECKPOINT_STATES = ("open", "given", "withdrawn")
+
+
+class _Page(NamedTuple):
+    events: list[dict[str, Any]]
+    next: Position
+    record: RunRecord
+
+
+class Runs:
+    """`config` is the folder in which the user's own `workflows` lie."""
+
+    def __init__(self, broker: Broker, *, config: Path | None = None, most_waits: int = MOST_WAITS) -> None:
+        self._broker = broker
+        self._journal = Journal(broker.store)
+        self._config = config
+        self._most_waits = most_waits
+        self._waits: set[asyncio.Event] = set()
+        self._closing = False
+        self._loading = asyncio.Lock()  # files are run one after the other
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/workflows", self.workflows),
+            Route("/v1/runs", self.list),
+            Route("/v1/runs", self.start, methods=["POST"]),
+            Route("/v1/runs/{run}", self.show),
+            Route("/v1/runs/{run}/trace", self.trace),
+            Route("/v1/runs/{run}/cancel", self.cancel, methods=["POST"]),
+            Route("/v1/runs/{run}/retry", self.retry, methods=["POST"]),
+            Route("/v1/runs/{run}/rerun", self.rerun, methods=["POST"]),
+            Route("/v1/checkpoints", self.checkpoints),
+            Route("/v1/checkpoints/{checkpoint}", self.checkpoint),
+            Route("/v1/checkpoints/{checkpoint}", self.give, methods=["POST"]),
+        ]
+
+    def stop(self) -> None:
+        """End every wait, as a desk does that shuts down."""
+        self._closing = True
+        for changed in self._waits:
+            changed.set()
+
+    # Workflows ------------------------------------------------------------------------------------------------------
+
+    async def workflows(self, request: Request) -> Response:
+        require(request.scope, "admin")
+        folders = self._folders(query(request.scope["query_string"], "cwd").get("cwd"))
+        found = await self._loaded(lambda: list(found_in(folders)))
+        listed: dict[str, dict[str, Any]] = {}
+        for file, workflow in found:  # of one name the first counts, as when it is run
+            told = _broken(file, workflow) if isinstance(workflow, WorkflowBroken) else _workflow(file, workflow)
+            listed.setdefault(told["name"], told)
+        return json_response({"workflows": list(listed.values())})
+
+    def _folders(self, cwd: str | None) -> list[Path]:
+        return places(Path(_folder(cwd)), config=self._config)
+
+    async def _loaded(self, load: Callable[[], T]) -> T:
+        """In a thread: what an author wrote into the file may take its time, and others have asks to answer."""
+        async with self._loading:
+            return await asyncio.to_thread(load)
+
+    # Runs -----------------------------------------------------------------------------------------------------------
+
+    async def start(self, request: Request) -> Response:
+        token = require(request.scope, "admin")
+        body = parse(RunBody, await read_body(request.scope, request.receive))
+        folders = self._folders(body.cwd)
+        file, workflow = await self._loaded(lambda: find(body.workflow, folders))
+        _check_input(workflow, body.input)
+        wanted = NewRun(workflow=workflow.name, file=str(file), cwd=_folder(body.cwd), input=body.input)
+        record = await self._journal.create(wanted, by=token.name, at=self._broker.clock.now())
+        return json_response(record.told(), status=201)
+
+    async def list(self, request: Request) -> Response:
+        require(request.scope, "answer")
+        asked = query(request.scope["query_string"], "limit")
+        limit = number(asked.get("limit", str(PAGE)), name="limit", least=1, most=MOST_LISTED)
+        return json_response({"runs": [record.told() for record in await self._journal.newest(limit=limit)]})
+
+    async def show(self, request: Request) -> Response:
+        """With `?wait=` it answers once the run has ended or waits for a person, or when the time is up."""
+        require(request.scope, "answer")
+        run = _named(request, "run")
+        wait = _seconds(query(request.scope["query_string"], "wait"))
+
+        async def seen() -> tuple[RunRecord, bool]:
+            record = await self._journal.get(run)
+            return record, record.shown_state != "running"
+
+        record = await self._wait_until(seen, run=run, timeout=wait)
+        return json_response(record.told())
+
+    async def trace(self, request: Request) -> Response:
+        """With `?wait=` it answers once there is more, or nothing more will come, or the time is up."""
+        require(request.scope, "answer")
+        run = _named(request, "run")
+        asked = query(request.scope["query_string"], "after", "wait")
+        after = Position.parse(asked.get("after") or str(Position()))
+        if after is None:
+            raise BadBody("after is the `next` of the page before")
+
+        async def seen() -> tuple[_Page, bool]:
+            page = await self._page(run, after=after)
+            return page, bool(page.events) or page.record.state != "open"
+
+        page = await self._wait_until(seen, run=run, timeout=_seconds(asked))
+        return json_response({"events": page.events, "next": str(page.next), "state": page.record.shown_state})
+
+    async def _page(self, run: str, *, after: Position) -> _Page:
+        record = await self._journal.get(run)  # read first: of one that has ended nothing is missed
+        own = await self._journal.trace(run, after=event_id(run, after.number), limit=MOST_TRACED)
+        asked: Sequence[StoredEvent] = await self._broker.store.history(
+            Query(run=run), after=after.cursor, limit=MOST_TRACED, types=ASK_EVENTS
+        )
+        events, position = merged(own, asked, after=after, limit=MOST_TRACED)
+        return _Page(events, position, record)
+
+    async def cancel(self, request: Request) -> Response:
+        require(request.scope, "admin")
+        record = await self._journal.cancel(_named(request, "run"), at=self._broker.clock.now())
+        return json_response(record.told(), status=202)
+
+    async def retry(self, request: Request) -> Response:
+        token = require(request.scope, "admin")
+        run = _named(request, "run")
+        body = parse(RetryBody, await read_body(request.scope, request.receive))
+        record = await self._journal.get(run)
+        check_retry(record, step=body.step)
+        workflow = await self._loaded(lambda: load_file(Path(record.file), record.workflow))
+        order = list(workflow.steps)
+        if body.step is not None and body.step not in order:
+            raise SettingsError(f"from: {workflow.name} has no step {body.step!r}; it has {', '.join(order)}")
+        again, then = to_do(await self._journal.trace(run), workflow, step=body.step)
+        if not body.dry_run:
+            record = await self._journal.reopen(run, step=body.step, by=token.name, at=self._broker.clock.now())
+        told = {**record.told(), "again": again, "then": then}
+        return json_response(told, status=200 if body.dry_run else 202)
+
+    async def rerun(self, request: Request) -> Response:
+        """A new run of what the file holds now, with the input of the old one."""
+        token = require(request.scope, "admin")
+        old = await self._journal.get(_named(request, "run"))
+        workflow = await self._loaded(lambda: load_file(Path(old.file), old.workflow))
+        _check_input(workflow, old.input)
+        wanted = NewRun(workflow=old.workflow, file=old.file, cwd=old.cwd, input=old.input)
+        record = await self._journal.create(wanted, by=token.name, at=self._broker.clock.now())
+        return json_response({**record.told(), "again": list(workflow.steps)}, status=201)
+
+    # Checkpoints ----------------------------------------------------------------------------------------------------
+
+    async def checkpoints(self, request: Request) -> Response:
+        require(request.scope, "answer")
+        asked = query(request.scope["query_string"], "run", "state")
+        state = asked.get("state")
+        if state not in (None, *CHECKPOINT_STATES):
+            raise BadBody(f"state is one of {', '.join(CHECKPOINT_STATES)}")
+        found = await self._journal.checkpoints(run=_text(asked.get("run")), state=state)
+        return json_response({"checkpoints": [checkpoint.told() for checkpoint in found]})
+
+    async def checkpoint(self, request: Request) -> Response:
+        require(request.scope, "answer")
+        return json_response((await self._journal.checkpoint(_named(request, "checkpoint"))).told())
+
+    async def give(self, request: Request) -> Response:
+        token = require(request.scope, "answer")
+        body = parse(CheckpointBody, await read_body(request.scope, request.receive))
+        found = await self._journal.checkpoint(_named(request, "checkpoint"))
+        if problem := _unkeepable(body.output):
+            raise OutputDoesNotFit(f"output: {problem}", problems=[{"at": "", "problem": problem}])
+        by, via = who(token, by=body.by, via=body.via)
+        if found.state == "open":
+            await self._check_output(found.run, found.step, body.output)
+        given = await self._journal.give(found.id, body.output, by=by, via=via, at=self._broker.clock.now())
+        return json_response(given.told())
+
+    async def _check_output(self, run: str, step: str, output: Any) -> None:
+        """By the author's own type, which may want more than its schema says, where its file is on this machine."""
+        record = await self._journal.get(run)
+        try:
+            workflow = await self._loaded(lambda: load_file(Path(record.file), record.workflow))
+        except HandraiseError:  # the worker that has the run checks again
+            return
+        if step not in workflow.steps:
+            return
+        problems = _problems(workflow, step, output)
+        if problems:
+            raise OutputDoesNotFit(_sentence("the output", problems), problems=problems)
+
+    # Waiting --------------------------------------------------------------------------------------------------------
+
+    async def _wait_until(self, seen: Callable[[], Awaitable[tuple[T, bool]]], *, run: str, timeout: float) -> T:
+        """What is seen once that is what was waited for, or as it is when the time is up or the desk closes."""
+        found, is_it = await seen()
+        if is_it or not timeout:
+            return found
+        if len(self._waits) >= self._most_waits:
+            raise Overloaded(f"{self._most_waits} calls wait for runs already; ask again later, or without `wait`")
+
+        async with self._journal.changes() as changed:
+
+            def told(events: Sequence[StoredEvent]) -> None:
+                if any(event.ask.run == run for event in events):
+                    changed.set()
+
+            stop = self._broker.store.tail(told)
+            self._waits.add(changed)
+            try:
+                async with asyncio.timeout(timeout):
+                    while True:
+                        changed.clear()
+                        found, is_it = await seen()
+                        if is_it or self._closing:
+                            return found
+                        await changed.wait()
+            except TimeoutError:
+                return found
+            finally:
+                self._waits.discard(changed)
+                stop()
+
+
+def _folder(cwd: str | None) -> str:
+    """A folder on this machine; without one, that of the desk. Raises SettingsError."""
+    if cwd is None:
+        return os.getcwd()  # noqa: PTH109
+    if not os.path.isabs(cwd) or not os.path.isdir(cwd):  # noqa: PTH112, PTH117 - a Path raises where it is too long
+        raise SettingsError(f"cwd: there is no folder {cwd!r} on {socket.gethostname()}")
+    return cwd
+
+
+def _named(request: Request, name: str) -> str:
+    return _text(request.path_params[name]) or ""
+
+
+def _text(text: str | None) -> str | None:
+    """An id that somebody made up may hold what no database takes, and then it is nobody's."""
+    return None if text is None else text.replace("\0", "\\0")
+
+
+def _seconds(asked: Mapping[str, str]) -> float:
+    try:
+        seconds = float(asked.get("wait", 0.0))
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST_WAIT:
+        raise BadBody(f"wait is a number of seconds from 0 to {LONGEST_WAIT:g}")
+    return seconds
+
+
+def _check_input(workflow: Workflow, input: Any) -> None:
+    if problem := _unkeepable(input):
+        raise InputDoesNotFit(f"input: {problem}", problems=[{"at": "", "problem": problem}])
+    problems = _problems(workflow, INPUT, input)
+    if problems:
+        raise InputDoesNotFit(_sentence("the input", problems), problems=problems)
+
+
+def _unkeepable(value: Any) -> str | None:
+    """Why this cannot be written down and told again."""
+    if (problem := free_form_problem(value)) is not None:
+        return problem
+    try:
+        size = len(to_json(value))
+    except PydanticSerializationError:
+        return "it cannot be written as JSON"
+    return None if size <= MOST_INPUT else f"at most {MOST_INPUT // 1024} KiB fit; got {size // 1024}"
+
+
+def _problems(workflow: Workflow, id: str, value: Any) -> list[dict[str, str]]:
+    """What the author's type has against a value."""
+    try:
+        workflow.adapter(id).validate_python(value)
+    except ValidationError as invalid:
+        found = invalid.errors(include_url=False, include_context=False, include_input=False)
+        return [
+            {"at": ".".join(map(str, problem["loc"])), "problem": problem["msg"]} for problem in found[:MOST_PROBLEMS]
+        ]
+    except Exception as broken:  # a validator of the author's that does not say it as it should
+        return [{"at": "", "problem": f"{type(broken).__name__}: {broken}"[:500]}]
+    return []
+
+
+def _sentence(what: str, problems: Sequence[Mapping[str, str]]) -> str:
+    return f"{what} does not fit: " + "; ".join(
+        f"{problem['at'] or 'it'}: {problem['problem']}" for problem in problems[:3]
+    )
+
+
+def _workflow(file: Path, workflow: Workflow) -> dict[str, Any]:
+    try:
+        schema: Mapping[str, Any] | None = workflow.adapter(INPUT).json_schema()
+    except Exception:  # a type that can be read but not described
+        schema = None
+    return {
+        "name": workflow.name,
+        "description": workflow.description,
+        "file": str(file),
+        "steps": [{"id": step.id, "kind": step.kind} for step in workflow.steps.values()],
+        "input": schema,
+    }
+
+
+def _broken(file: Path, why: WorkflowBroken) -> dict[str, Any]:
+    return {
+        "name": file.stem,
+        "description": "",
+        "file": str(file),
+        "steps": [],
+        "input": None,
+        "problem": why.message,
+    }
