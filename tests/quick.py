@@ -54,6 +54,7 @@ def quick_handraise() -> Iterator[Path]:
 def serve(door: str) -> None:
     import handraise.app
     import handraise.channels.terminal
+    import handraise.cli.run_following
     import handraise.cli.running
     import handraise.client  # noqa: F401 - loaded here, once
 

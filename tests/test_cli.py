@@ -156,7 +156,8 @@ def a_permission(id: str, **changes: Any) -> Ask:
 
 COMMANDS = ["serve", "demo", "ask", "asks", "answer", "reject", "keep-waiting", "watch", "open", "audit", "doctor"]
 COMMANDS += ["start", "prompt", "abort", "close", "sessions", "agents", "attach", "mcp", "install", "uninstall"]
-GROUPS = ["token", "token add", "token list", "token revoke", "store", "store copy"]
+COMMANDS += ["run", "trace", "workflows", "cancel", "retry", "rerun", "checkpoint", "worker"]
+GROUPS = ["runs", "runs show", "token", "token add", "token list", "token revoke", "store", "store copy"]
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS, *GROUPS])
@@ -169,7 +170,7 @@ def test_the_help_of_every_command_has_an_example(command: str) -> None:
 def test_help_lists_every_command_with_a_whole_line() -> None:
     shown = CliRunner().invoke(app, ["--help"]).output
     listed = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert {line.split()[0] for line in listed} == {*COMMANDS, "rules", "token", "store"}
+    assert {line.split()[0] for line in listed} == {*COMMANDS, "rules", "runs", "token", "store"}
     assert not [line for line in listed if line.endswith("...")]
 
 

@@ -16,6 +16,8 @@ from handraise.cli import (
     asks,
     attach,
     audit,
+    cancel,
+    checkpoint,
     close,
     demo,
     doctor,
@@ -24,13 +26,20 @@ from handraise.cli import (
     mcp,
     prompt,
     reject,
+    rerun,
+    retry,
     rules,
+    run,
+    runs,
     serve,
     sessions,
     start,
     store,
     token,
+    trace,
     watch,
+    worker,
+    workflows,
 )
 from handraise.cli import open as open_page
 from handraise.errors import (
@@ -39,6 +48,8 @@ from handraise.errors import (
     AskDoesNotFit,
     DeskUnreachable,
     HandraiseError,
+    InputDoesNotFit,
+    OutputDoesNotFit,
     Refused,
     Rejected,
     SettingsError,
@@ -58,6 +69,7 @@ app = typer.Typer(
         "\b\nExamples:\n  handraise demo                          four scripted agents that ask\n"
         "  handraise serve                         run the desk\n"
         '  handraise start claude "Fix the test"   start an agent, and answer what it asks\n'
+        "  handraise run feature                   run a workflow, and answer what its steps ask\n"
         '  handraise ask "Deploy now?" yes no      raise a hand from a script\n'
         "  handraise watch                         answer what comes\n\n"
         "\b\nExit codes: 0 done, 1 failed or withdrawn, 2 usage, 3 something waits for a person,\n"
@@ -68,7 +80,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, install, demo, start, prompt, abort, close, sessions, agents, attach, mcp):
+for command in (serve, worker, install, demo, start, prompt, abort, close, sessions, agents, attach, mcp):
+    command.add_to(app)
+for command in (run, runs, trace, workflows, cancel, retry, rerun, checkpoint):
     command.add_to(app)
 for command in (ask, asks, answer, reject, keep_waiting, watch, rules, audit, token, store):
     command.add_to(app)
@@ -163,7 +177,7 @@ def _exit_code(error: HandraiseError) -> int:
             return UNREACHABLE
         case Rejected():
             return REJECTED
-        case SettingsError() | AnswerDoesNotFit() | AskDoesNotFit():
+        case SettingsError() | AnswerDoesNotFit() | AskDoesNotFit() | InputDoesNotFit() | OutputDoesNotFit():
             return USAGE
         case _:
             return FAILED

@@ -13,8 +13,10 @@ from handraise.errors import (
     AlreadyAnswered,
     AskNotFound,
     AskWithdrawn,
+    CheckpointNotFound,
     DeskUnreachable,
     HandraiseError,
+    RunNotFound,
     SessionNotFound,
     SettingsError,
 )
@@ -28,18 +30,27 @@ if TYPE_CHECKING:
 __all__ = [
     "AskId",
     "By",
+    "CheckpointId",
     "Json",
+    "RunId",
     "SessionId",
     "Url",
+    "Yes",
     "call",
     "call_or_open",
+    "checkpoint_path",
+    "complete_checkpoint",
     "complete_id",
+    "complete_run",
     "complete_session",
     "find_ask",
+    "find_checkpoint",
+    "find_run",
     "find_session",
     "lost",
     "machine",
     "person",
+    "run_path",
     "session_path",
 ]
 
@@ -59,6 +70,7 @@ Url = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 By = Annotated[str | None, typer.Option(help="In whose name; you, unless said otherwise.")]
 
 
@@ -164,6 +176,56 @@ def session_path(id: str, action: str = "") -> str:
     return f"/v1/sessions/{quote(id, safe='')}" + (f"/{action}" if action else "")
 
 
+async def find_run(client: Client, typed: str) -> dict[str, Any]:
+    """The run with this id, or the one of the newest whose id begins or ends like this.
+
+    Raises RunNotFound, and SettingsError that lists them where it could be several.
+    """
+    try:
+        return await client.call("GET", run_path(typed))  # type: ignore[no-any-return]
+    except HandraiseError as problem:
+        if not typed or problem.code not in ("run_not_found", "not_found"):
+            raise
+    listed = (await client.call("GET", "/v1/runs"))["runs"]
+    found = [told for told in listed if told["id"].startswith(typed) or told["id"].endswith(typed)]
+    if len(found) > 1:
+        raise _ambiguous(typed, [told["id"] for told in found])
+    if not found:
+        raise RunNotFound(typed)
+    return found[0]  # type: ignore[no-any-return]
+
+
+async def find_checkpoint(client: Client, typed: str) -> dict[str, Any]:
+    """The checkpoint with this id, or the open one whose id begins or ends like this: its run will do, or its step.
+
+    Raises CheckpointNotFound, and SettingsError that lists them where it could be several.
+    """
+    try:
+        return await client.call("GET", checkpoint_path(typed))  # type: ignore[no-any-return]
+    except HandraiseError as problem:
+        if not typed or problem.code not in ("checkpoint_not_found", "not_found"):
+            raise
+    listed = (await client.call("GET", "/v1/checkpoints?state=open"))["checkpoints"]
+    found = [told for told in listed if told["id"].startswith(typed) or told["id"].endswith(typed)]
+    if len(found) > 1:
+        raise _ambiguous(typed, [told["id"] for told in found])
+    if not found:
+        raise CheckpointNotFound(typed)
+    return found[0]  # type: ignore[no-any-return]
+
+
+def run_path(id: str, action: str = "") -> str:
+    from urllib.parse import quote
+
+    return f"/v1/runs/{quote(id, safe='')}" + (f"/{action}" if action else "")
+
+
+def checkpoint_path(id: str) -> str:
+    from urllib.parse import quote
+
+    return f"/v1/checkpoints/{quote(id, safe='')}"
+
+
 def _ambiguous(typed: str, ids: list[str]) -> SettingsError:
     more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
     return SettingsError(f"{typed!r} could be {', '.join(ids[:MOST_NAMED])}{more}; type more of the id")
@@ -215,6 +277,42 @@ def complete_session(incomplete: str) -> Iterator[tuple[str, str]]:
             yield id, inert(_HARMFUL.sub(" ", told["agent"][:60]), keep="")
 
 
+def complete_run(incomplete: str) -> Iterator[tuple[str, str]]:
+    """The ids of the newest runs, for the shell, each with its workflow and its state."""
+    yield from _completed("/v1/runs", "runs", incomplete, ("workflow", "state"))
+
+
+def complete_checkpoint(incomplete: str) -> Iterator[tuple[str, str]]:
+    """The ids of checkpoints that wait, for the shell, each with what it shows."""
+    yield from _completed("/v1/checkpoints?state=open", "checkpoints", incomplete, ("input",))
+
+
+def _completed(path: str, name: str, incomplete: str, about: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    import asyncio
+
+    async def listed(client: Client) -> list[dict[str, Any]]:
+        async with asyncio.timeout(COMPLETE_WITHIN):
+            return (await client.call("GET", path))[name]  # type: ignore[no-any-return]
+
+    try:
+        found = call(listed, url=None)
+    except (HandraiseError, OSError, TimeoutError):
+        return
+    for told in found:
+        if told["id"].startswith(incomplete) and _HARMLESS_ID.fullmatch(told["id"]):
+            words = " ".join(str(told[field]) for field in about)
+            yield told["id"], inert(_HARMFUL.sub(" ", words[:60]), keep="")
+
+
+RunId = Annotated[
+    str, typer.Argument(metavar="ID", help="Id of the run, or how it begins or ends.", autocompletion=complete_run)
+]
+CheckpointId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="Id of the checkpoint, or how it begins or ends.", autocompletion=complete_checkpoint
+    ),
+]
 SessionId = Annotated[
     str,
     typer.Argument(metavar="ID", help="Id of the session, or how it begins or ends.", autocompletion=complete_session),

@@ -26,7 +26,7 @@ from handraise.errors import CursorTooOld, HandraiseError
 from handraise.events import Asked
 from handraise.inert import inert
 
-__all__ = ["Followed", "messages_of", "newest_message"]
+__all__ = ["Followed", "Interrupts", "first_of", "messages_of", "newest_message", "stop"]
 
 FAILED, INTERRUPTED = 1, 130
 WAIT = 50.0  # seconds one call is parked
@@ -55,28 +55,28 @@ class Followed:
         Ctrl+C aborts the turn, a second one leaves at once. `leaving` is the desk in this process, where there is one.
         """
         self._say(f"session {self._id} of {self._session['agent']}")
-        with _Interrupts() as interrupts:
+        with Interrupts() as interrupts:
             ended = asyncio.create_task(self._until_ended())
             asking = asyncio.create_task(self._show_asks())
             tasks = [ended, asking]
             gone = [] if leaving is None else [leaving]
             try:
-                await _first(ended, asking, interrupts.next(), *gone)
+                await first_of(ended, asking, interrupts.next(), *gone)
                 if asking.done() and not ended.done():
                     asking.result()
                 if ended.done() and self._by_hand:
                     await asyncio.wait([asking], timeout=LAST_WORDS)
-                await _stop(asking)
+                await stop(asking)
                 if not ended.done() and not any(task.done() for task in gone):
                     interrupts.listen()  # the prompt took our handler along when it ended
                     tasks.append(asyncio.create_task(self._abort()))
-                    await _first(ended, interrupts.next(), *gone)
+                    await first_of(ended, interrupts.next(), *gone)
                 if not ended.done():
                     self._leave(desk_left=any(task.done() for task in gone))
                 ended.result()
             finally:
                 for task in tasks:
-                    await _stop(task)
+                    await stop(task)
         self._tell()
 
     def _leave(self, *, desk_left: bool) -> None:
@@ -103,7 +103,7 @@ class Followed:
             while self._session["state"] in BUSY:
                 self._session = await self._client.call("GET", path, silence=WAIT + 10)
         finally:
-            await _stop(reading)
+            await stop(reading)
         async for message in self._messages():
             self._hear(message)
 
@@ -224,11 +224,11 @@ async def messages_of(
         wait = 0.0
 
 
-async def _first(*tasks: asyncio.Task[Any]) -> None:
+async def first_of(*tasks: asyncio.Task[Any]) -> None:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _stop(task: asyncio.Task[Any]) -> None:
+async def stop(task: asyncio.Task[Any]) -> None:
     """Cancel it and wait for its end. Where it had failed by itself, that was said or does not matter any more."""
     task.cancel()
     await asyncio.wait([task])
@@ -236,7 +236,7 @@ async def _stop(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-class _Interrupts:
+class Interrupts:
     """Ctrl+C as something to wait for, while the context is open."""
 
     def __init__(self) -> None:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from handraise.asks import Answer, Ask
+from handraise.errors import SettingsError
 from handraise.inert import inert
 
 __all__ = [
+    "agree",
     "ask_fields",
     "command",
     "cut",
@@ -116,6 +118,17 @@ def cut(text: str, cells: int) -> str:
 def say(sentence: str) -> None:
     """A remark beside the output, for a person."""
     print(inert(sentence, keep=""), file=sys.stderr, flush=True)
+
+
+def agree(question: str, *, yes: bool) -> None:
+    """Go on only if the person wants to, who was told what will be done. Raises SettingsError where none is here."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise SettingsError("nobody is here to agree; --yes does it without asking")
+    import typer
+
+    typer.confirm(question, abort=True, err=True)
 
 
 def command(*words: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from handraise.client import Client
     from handraise.config import Settings
 
-__all__ = ["add_to"]
+__all__ = ["add_to", "desk_for"]
 
 EXAMPLES = """\b
 Examples:
@@ -154,7 +154,7 @@ async def _start(settings: Settings, body: dict[str, Any], *, as_json: bool) -> 
     from handraise.cli.following import Followed
     from handraise.client import Client
 
-    async with _desk(settings) as own, Client(own.url if own is not None else None, settings=settings) as client:
+    async with desk_for(settings) as own, Client(own.url if own is not None else None, settings=settings) as client:
         session = await _create(client, body)
         followed = Followed(client, session, prompt=body["prompt"], as_json=as_json)
         try:
@@ -165,7 +165,7 @@ async def _start(settings: Settings, body: dict[str, Any], *, as_json: bool) -> 
 
 
 @asynccontextmanager
-async def _desk(settings: Settings) -> AsyncIterator[Running | None]:
+async def desk_for(settings: Settings) -> AsyncIterator[Running | None]:
     """The desk that runs (None), or one in this process. Of its log only what is broken is for this terminal."""
     import logging
 

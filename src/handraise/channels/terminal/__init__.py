@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from handraise.asks import Ask
 from handraise.channels import Inbox
 from handraise.channels.terminal.drawing import draw, outcome_line, record_line, summary_line, wants_colour
 from handraise.channels.terminal.keyboard import Keyboard
@@ -64,12 +65,15 @@ class Terminal:
         quiet: bool = False,
         interactive: bool = True,
         greets: bool = True,
+        tells: bool = True,
+        heading: Callable[[Ask], str] = lambda ask: "",
         colour: bool | None = None,
         input: Input | None = None,
         output: Output | None = None,
         out: Callable[[str], None] = print,
     ) -> None:
-        """`quiet` rings no bell; without `greets` it says nothing before the first ask.
+        """`quiet` rings no bell; without `greets` it says nothing before the first ask, and without `tells` no line
+        says that something was asked or answered: somebody else does. `heading` may name what an ask is, on its card.
 
         `input` and `output` are prompt_toolkit's; `out` prints all but the prompt itself.
         """
@@ -77,6 +81,8 @@ class Terminal:
         self._quiet = quiet
         self._interactive = interactive
         self._greets = greets
+        self._tells = tells
+        self._heading = heading
         self._colour = wants_colour() if colour is None else colour
         self._input, self._output = input, output
         self._out = out
@@ -89,6 +95,10 @@ class Terminal:
         else:
             self._sitting.note(line)
 
+    @property
+    def is_prompting(self) -> bool:
+        return self._sitting is not None and self._sitting.has_turn
+
     async def run(self, inbox: Inbox) -> None:
         keyboard = Keyboard(self._input, self._output) if self._interactive else None
         sitting = self._sitting = Sitting(
@@ -99,6 +109,8 @@ class Terminal:
             greets=self._greets,
             colour=self._colour,
             out=self._out,
+            tells=self._tells,
+            heading=self._heading,
         )
         try:
             async with asyncio.TaskGroup() as tasks:

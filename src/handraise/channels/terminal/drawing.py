@@ -240,12 +240,15 @@ class _Ink:
 class Card:
     """The parts of one ask as lines, so that a terminal can stop between them."""
 
-    def __init__(self, ask: Ask, *, colour: bool, columns: int | None = None, now: datetime | None = None) -> None:
+    def __init__(
+        self, ask: Ask, *, colour: bool, columns: int | None = None, now: datetime | None = None, heading: str = ""
+    ) -> None:
         self._ask = ask
         self._ink = _Ink(colour)
         self._columns = columns or shutil.get_terminal_size().columns  # honours COLUMNS
         self._now = now or datetime.now().astimezone()
-        self._title = f"━━━ Agent {'Question' if ask.permission is None else 'Permission'} ━━━"
+        usual = "Agent Question" if ask.permission is None else "Agent Permission"
+        self._title = f"━━━ {heading or usual} ━━━"
 
     def bar(self) -> str:
         return self._ink.frame("━" * len(self._title))
@@ -254,7 +257,8 @@ class Card:
         return [self._ink.frame(self._title), self._ink.quiet(self._origin(self._ask.origin))]
 
     def _origin(self, origin: Origin) -> str:
-        named = {"": origin.agent, "run ": origin.run, "step ": origin.step, "session ": origin.session}
+        session = None if origin.run and origin.run in origin.session else origin.session  # that one says nothing new
+        named = {"": origin.agent, "run ": origin.run, "step ": origin.step, "session ": session}
         line = " · ".join(f"{word}{cut(name, MOST_NAME)}" for word, name in named.items() if name)
         if not origin.cwd:
             return line
@@ -266,7 +270,8 @@ class Card:
         lines = [f"Question {index + 1} of {total}"] if total > 1 else []
         if question.header:
             lines.append(self._ink.strong(cut(question.header, MOST_HEADER)))
-        lines += cut(question.question, MOST_QUESTION, keep="\n\t").split("\n")
+        if question.question:
+            lines += cut(question.question, MOST_QUESTION, keep="\n\t").split("\n")
         picked = self._picked(index)
         for number, (option, name) in enumerate(zip(question.options, names(question.options), strict=True), 1):
             lines += self._option(number, option, name, is_default=option.value in picked)

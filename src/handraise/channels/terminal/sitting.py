@@ -36,6 +36,8 @@ class Sitting:
         greets: bool,
         colour: bool,
         out: Callable[[str], None],
+        tells: bool = True,
+        heading: Callable[[Ask], str] = lambda ask: "",
     ) -> None:
         self._inbox = inbox
         self._keyboard = keyboard
@@ -44,6 +46,8 @@ class Sitting:
         self._greets = greets
         self._colour = colour
         self._out = out
+        self._tells = tells
+        self._heading = heading
         self._open: dict[str, Ask] = {}  # in the order in which they came
         self._left: set[str] = set()  # those of them the person did not want to answer now
         self._left_at = -math.inf
@@ -95,7 +99,7 @@ class Sitting:
         for ask in listed:
             if ask.id not in self._open:
                 self._opened(ask)
-                self.note(record_line(ask, colour=self._colour))
+                self._record(ask)
 
     def _tell(self, event: Event) -> None:
         ask = event.ask
@@ -104,7 +108,7 @@ class Sitting:
                 self._closed(ask)
             case Asked() if ask.id not in self._open:
                 self._opened(ask)
-                self.note(record_line(ask, colour=self._colour))
+                self._record(ask)
                 if self._keyboard is not None and self._rings:
                     self._keyboard.bell()
             case DeadlineMoved() if ask.id in self._open:
@@ -126,6 +130,10 @@ class Sitting:
         if self._turn is not None and self._turn.ask.id == ask.id:
             self._turn.change(ask)
         else:
+            self._record(ask)
+
+    def _record(self, ask: Ask) -> None:
+        if self._tells:
             self.note(record_line(ask, colour=self._colour))
 
     def _count(self) -> None:
@@ -141,6 +149,11 @@ class Sitting:
 
     def _print(self, *lines: str) -> None:
         self._out("\n".join(lines))
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether somebody is at the prompt."""
+        return self._turn is not None
 
     # What the person does ---------------------------------------------------------------------------------
 
@@ -165,7 +178,13 @@ class Sitting:
     async def _give_turn(self, ask: Ask, keyboard: Keyboard) -> None:
         keyboard.discard()
         turn = self._turn = Turn(
-            ask, inbox=self._inbox, keyboard=keyboard, by=self._by, colour=self._colour, out=self._out
+            ask,
+            inbox=self._inbox,
+            keyboard=keyboard,
+            by=self._by,
+            colour=self._colour,
+            out=self._out,
+            heading=self._heading(ask),
         )
         self._count()
         try:
@@ -179,7 +198,7 @@ class Sitting:
         except Left:
             self._leave(turn)
         else:
-            self._print(turn.card.bar(), record_line(ended, colour=self._colour))
+            self._print(turn.card.bar(), *([record_line(ended, colour=self._colour)] if self._tells else []))
             self._open.pop(ask.id, None)
         finally:
             self._turn = None

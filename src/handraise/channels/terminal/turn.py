@@ -42,7 +42,15 @@ class Turn:
     """`ask` is the ask as it is now, `typed` what the person entered for it so far."""
 
     def __init__(
-        self, ask: Ask, *, inbox: Inbox, keyboard: Keyboard, by: str, colour: bool, out: Callable[[str], None]
+        self,
+        ask: Ask,
+        *,
+        inbox: Inbox,
+        keyboard: Keyboard,
+        by: str,
+        colour: bool,
+        out: Callable[[str], None],
+        heading: str = "",
     ) -> None:
         self.ask = ask
         self.typed: list[str] = []
@@ -51,6 +59,7 @@ class Turn:
         self._by = by
         self._colour = colour
         self._out = out
+        self._heading = heading
         self._ended = False
 
     def change(self, ask: Ask) -> None:
@@ -70,7 +79,7 @@ class Turn:
 
     @property
     def card(self) -> Card:
-        return Card(self.ask, colour=self._colour)
+        return Card(self.ask, colour=self._colour, heading=self._heading)
 
     async def take(self) -> Ask:
         """Ask the person, and again until the desk takes what they say; the ask as it then is.
