@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 
 import pytest
 
-from handraise.agents import Start
+from handraise.agents import AgentSettings, Start
 from handraise.agents.scripted import Prompted, Scripted, plugin
 from handraise.asks import Answer, Ask, Handling, Option, Permission, Question
 from handraise.broker import Broker
+from handraise.errors import AgentFailed
 from handraise.events import Delivered
 from handraise.testing import AgentDriver, FakeClock, ScriptedPerson, Stage, check_agent
 
@@ -186,3 +188,26 @@ async def test_it_fits_the_contract_of_agents() -> None:
 def test_it_is_loaded_like_any_other_agent() -> None:
     assert plugin is Scripted
     assert plugin().name == "scripted"
+
+
+async def test_a_turn_fails_as_often_as_the_script_says(broker: Broker, scripted_agent: Scripted) -> None:
+    scripted_agent.on_failure("go", "the model is away", times=1).on("go", "gone")
+    session = await scripted_agent.open(broker, START)
+    with pytest.raises(AgentFailed, match="the model is away"):
+        await session.prompt("go")
+    assert (await session.prompt("go")).text == "gone"
+
+
+async def test_a_silent_turn_ends_when_it_is_aborted(broker: Broker, scripted_agent: Scripted) -> None:
+    session = await scripted_agent.on_silence("go").open(broker, START)
+    turn = asyncio.create_task(session.prompt("go"))
+    while not scripted_agent.prompted:
+        await asyncio.sleep(0)
+    await session.abort()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+
+
+async def test_one_that_a_desk_starts_by_its_name_repeats_what_it_is_told(broker: Broker, tmp_path: Path) -> None:
+    session = await plugin(AgentSettings(home=tmp_path)).open(broker, START)
+    assert (await session.prompt("hello")).text == "hello"

@@ -1,9 +1,9 @@
-"""Everything to test an agent, a channel, a policy or a store with, in milliseconds and without a network.
+"""Everything to test a workflow, an agent, a channel, a policy or a store with, in milliseconds and without a network.
 
-Fakes: `Scripted` (an agent), `ScriptedPerson`, `ScriptedModel` (for real agent programs), `FakeClock`, `an_ask`,
-`a_permission`. Contract suites: `check_agent`, `check_channel`, `check_policy`, `check_store`. Pytest finds the
-fixtures in `fixtures` by itself, in every test run of whoever installed handraise; so names are imported here only when
-they are used.
+Workflows: `run_workflow`, `a_run`. Fakes: `Scripted` (an agent), `ScriptedPerson`, `ScriptedModel` (for real agent
+programs), `FakeClock`, `an_ask`, `a_permission`. Contract suites: `check_agent`, `check_channel`, `check_policy`,
+`check_store`. Pytest finds the fixtures in `fixtures` by itself, in every test run of whoever installed handraise; so
+names are imported here only when they are used.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from handraise.testing.model import ScriptedModel, call, repeat
     from handraise.testing.person import ScriptedPerson
     from handraise.testing.policies import check_policy
+    from handraise.testing.runs import Run, a_run, run_workflow
     from handraise.testing.samples import a_permission, an_ask
     from handraise.testing.stores import check_store
 
@@ -28,11 +29,13 @@ __all__ = [
     "ChannelDriver",
     "FakeClock",
     "Report",
+    "Run",
     "Scripted",
     "ScriptedModel",
     "ScriptedPerson",
     "Stage",
     "a_permission",
+    "a_run",
     "an_ask",
     "call",
     "check_agent",
@@ -40,6 +43,7 @@ __all__ = [
     "check_policy",
     "check_store",
     "repeat",
+    "run_workflow",
 ]
 
 _HOMES = {
@@ -47,11 +51,13 @@ _HOMES = {
     "ChannelDriver": "handraise.testing.channels",
     "FakeClock": "handraise.testing.clock",
     "Report": "handraise.testing.cases",
+    "Run": "handraise.testing.runs",
     "Scripted": "handraise.agents.scripted",
     "ScriptedModel": "handraise.testing.model",
     "ScriptedPerson": "handraise.testing.person",
     "Stage": "handraise.testing.agents",
     "a_permission": "handraise.testing.samples",
+    "a_run": "handraise.testing.runs",
     "an_ask": "handraise.testing.samples",
     "call": "handraise.testing.model",
     "check_agent": "handraise.testing.agents",
@@ -59,6 +65,7 @@ _HOMES = {
     "check_policy": "handraise.testing.policies",
     "check_store": "handraise.testing.stores",
     "repeat": "handraise.testing.model",
+    "run_workflow": "handraise.testing.runs",
 }
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from handraise.asks import Answer, Ask
 from handraise.channels import Inbox
-from handraise.errors import AlreadyAnswered, AskWithdrawn
+from handraise.errors import AlreadyAnswered, AskWithdrawn, RunEnded
 from handraise.events import Asked
+
+if TYPE_CHECKING:
+    from handraise.clock import Clock
+    from handraise.workflow.journal import Journal
 
 __all__ = ["ScriptedPerson"]
 
@@ -24,7 +29,8 @@ class ScriptedPerson:
     """A channel that answers what it has a line for and leaves the rest open.
 
     A pattern is looked for in header and text of each question, and in summary, command and tool of a permission.
-    The first line that matches speaks. `seen` has every ask that was open when the person saw it.
+    The first line that matches speaks. `seen` has every ask that was open when the person saw it. At a checkpoint of
+    a workflow the person gives what `on_checkpoint` says.
     """
 
     def __init__(self, *, by: str = "person", via: str = "script") -> None:
@@ -32,6 +38,8 @@ class ScriptedPerson:
         self._by = by
         self._via = via
         self._lines: list[_Line] = []
+        self._outputs: dict[str, Any] = {}  # by the step
+        self._decided = asyncio.Event()
         self._open: dict[str, Ask] = {}
         self._changed = asyncio.Condition()
         self._news = asyncio.Event()
@@ -62,6 +70,12 @@ class ScriptedPerson:
         self._news.set()
         return self
 
+    def on_checkpoint(self, step: str, output: Any) -> Self:
+        """Give this at the checkpoint of that name. Also counts for one that waits already."""
+        self._outputs[step] = output
+        self._decided.set()
+        return self
+
     @property
     def open(self) -> list[Ask]:
         """What the person sees waiting, oldest first."""
@@ -89,6 +103,18 @@ class ScriptedPerson:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look(inbox))
             tasks.create_task(self._speak(inbox))
+
+    async def decide(self, journal: Journal, *, clock: Clock) -> None:
+        """Give what is known at checkpoints until cancelled. What does not fit ends it with OutputDoesNotFit."""
+        async with journal.changes() as self._decided:
+            while True:
+                self._decided.clear()
+                for checkpoint in await journal.checkpoints():
+                    if checkpoint.step in self._outputs:
+                        output = self._outputs[checkpoint.step]
+                        with suppress(RunEnded):  # somebody was faster, or nobody waits
+                            await journal.give(checkpoint.id, output, by=self._by, via=self._via, at=clock.now())
+                await self._decided.wait()
 
     async def _look(self, inbox: Inbox) -> None:
         after = await inbox.cursor()
