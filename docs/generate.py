@@ -31,6 +31,7 @@ from handraise.server import http
 from handraise.server.openapi import document
 from handraise.support import KNOWN, Known
 from handraise.wire import HandlingBody, json_schemas
+from handraise.workflow import trace
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -201,7 +202,7 @@ def cli_page() -> Iterator[str]:
     yield from head(
         "Commands",
         "Every command has `--help` (`-h`) with the same words. `handraise --version` prints the version, "
-        "`handraise --install-completion` teaches your shell to complete commands and the ids of open asks, and "
+        "`handraise --install-completion` teaches your shell to complete commands and ids, and "
         "`handraise --show-completion` prints what that would add.",
         "A desk is looked for at `--url`, then `HANDRAISE_URL`, then the desk of `HANDRAISE_HOME`, then "
         f"`{config.DEFAULT_URL}`.",
@@ -434,6 +435,8 @@ DESK = {
     "allowed_hosts": "Host names the desk answers to besides its address and loopback; a list.",
     "keep_days": f"Days after which events and settled asks are [pruned](../howto/audit.md#what-is-kept), 1 to "
     f"{config.MOST_DAYS:,}. Without it they are kept for ever. Open asks always stay.",
+    "lease": f"Seconds after which a worker that says nothing counts as dead, and others take over its runs, "
+    f"{config.SHORTEST_LEASE} to {config.LONGEST_LEASE:,}.",
 }
 
 RULES = {
@@ -593,6 +596,14 @@ def events_page() -> Iterator[str]:
     yield "stream says it all the same, Python does not. Streams that are open notice nothing, and the surfaces below"
     yield "do not tell it."
     yield ""
+    yield "## The trace of a run"
+    yield ""
+    yield "`GET /v1/runs/{run}/trace` tells what happened in a run of a workflow, page by page: each event once, with"
+    yield "an `id`, the `run_id`, the `step_id` where it is about a step, and its `timestamp`. What its agents asked is"
+    yield "among them, by time. Read on with `next` of the page before as `after`; with `wait` it answers when there"
+    yield "is more. What was told never changes; questions and permissions go when the desk forgets their events."
+    yield ""
+    yield from table(("`type`", "when"), [(f"`{name}`", said) for name, said in trace.TYPES.items()])
     yield "## Events of other people's surfaces"
     yield ""
     yield "`GET /v1/sessions/{session}/events` tells the questions of one session as `question.requested` and"

@@ -5,7 +5,8 @@ of its own at a desk of its own, with a scripted person who has the lines in `SA
 
     console   each `$` command is run and must print what stands below it; `…` stands for anything
     sh        run to its end, which must be a success
-    python    a whole program; a text block right after it is what it prints; `# test_….py` makes it a test for pytest
+    python    a whole program; a text block right after it is what it prints; `# test_….py` makes it a test for pytest,
+              and any other name of a file, such as `# .handraise/workflows/….py`, makes it that file
     toml      becomes the folder's handraise.toml
 
 A block after a comment that says `not run`, and blocks in other languages, are only looked at.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -31,7 +33,7 @@ from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import asyncpg
@@ -40,6 +42,7 @@ from typer.testing import CliRunner
 
 import handraise
 from handraise import Answer, Ask, Desk, Option, Origin, Permission, Question, asks, testing, wire
+from handraise.agents import Agent
 from handraise.audit import DECISIONS
 from handraise.channels.terminal.reading import help_for
 from handraise.cli import app
@@ -54,8 +57,11 @@ from handraise.server.health import PROBLEMS
 from handraise.server.http import status_of
 from handraise.server.metrics import NAMES as METRICS
 from handraise.server.openapi import document
-from handraise.testing import ScriptedPerson, a_permission, an_ask
+from handraise.testing import Run, Scripted, ScriptedPerson, a_permission, a_run, an_ask, run_workflow
 from handraise.testing.postgres import PostgresServer
+from handraise.workflow import steps
+from handraise.workflow.journal import Journal
+from handraise.workflow.loading import found_in, load_file
 from quick import quick_handraise
 from serving import START, Served, serving
 
@@ -93,6 +99,16 @@ SAID: dict[str, list[Line]] = {
     "several-desks.md": [says("Deploy now", ["yes"])],
     "tokens-and-access.md": [says("Deploy now", ["yes"])],
 }
+GIVEN: dict[str, dict[str, Any]] = {"workflows.md": {"send": True}}  # at checkpoints
+
+
+def staff_of(page: Path) -> list[Agent]:
+    """Who stands in for agents that a page starts."""
+    if page.name != "workflows.md":
+        return []
+    agent = Scripted().on("Greet", "Hello, Ana!")
+    agent.name = "claude"
+    return [agent]
 
 
 # Reading ----------------------------------------------------------------------------------------------------
@@ -247,6 +263,12 @@ async def run_tests(files: dict[str, str], place: Place) -> None:
     assert code == 0, out
 
 
+def file_of(block: Block) -> str | None:
+    """What a block is to be kept as."""
+    found = re.match(r"# ((?:[\w.-]+/)*[\w-]+\.py)\n", block.text) if block.language == "python" else None
+    return found[1] if found else None
+
+
 async def run_block(block: Block, place: Place, *, after: Block | None) -> None:
     match block.language:
         case "console":
@@ -265,10 +287,13 @@ async def run_page(page: Path, folder: Path, *, programs: Path) -> str:
     person = ScriptedPerson(by="ana", via="terminal")
     for pattern, answers, reply, reject in SAID.get(page.name, ()):
         person.on(pattern, answers, reply=reply, reject=reject)
+    for step, output in GIVEN.get(page.name, {}).items():
+        person.on_checkpoint(step, output)
     tests: dict[str, str] = {}
-    async with serving(folder / "home") as desk, asyncio.TaskGroup() as tasks:
+    async with serving(folder / "home", staff=staff_of(page)) as desk, asyncio.TaskGroup() as tasks:
         place = Place(folder, url=desk.url, programs=programs)
         looking = tasks.create_task(person.run(desk.broker))
+        deciding = tasks.create_task(person.decide(Journal(desk.broker.store), clock=desk.broker.clock))
         at = 0
         try:
             for block, after in pairwise([*blocks(page), None]):
@@ -276,6 +301,12 @@ async def run_page(page: Path, folder: Path, *, programs: Path) -> str:
                 at = block.line
                 if block.text.startswith("# test_"):
                     tests[block.text.partition("\n")[0][2:]] = block.text
+                elif (name := file_of(block)) is not None:
+                    file = place.folder / name
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(block.text)
+                    broken = [str(each) for _, each in found_in([file.parent]) if not isinstance(each, steps.Workflow)]
+                    assert not broken, broken[0]
                 elif block.is_run:
                     await run_block(block, place, after=after if after and after.follows else None)
             if tests:
@@ -284,6 +315,7 @@ async def run_page(page: Path, folder: Path, *, programs: Path) -> str:
             return f"{page.relative_to(ROOT)}, line {at}: {problem}"
         finally:
             looking.cancel()
+            deciding.cancel()
     return ""
 
 
@@ -517,6 +549,60 @@ def test_the_example_policy_answers_as_it_says(tmp_path: Path) -> None:
     assert not isinstance(policy(a_permission()), Answer), "a permission waits for a person"
 
 
+async def test_the_workflow_of_the_example_that_needs_no_agent_runs(tmp_path: Path) -> None:
+    code, out = await Place(tmp_path, url=URL).run(sys.executable, "-W", "error", str(EXAMPLES / "hello.py"))
+    assert (code, out.splitlines()[-1]) == (0, "Ciao, Ana!")
+    person = ScriptedPerson(by="ana").on_checkpoint("send", True)
+    async with serving(tmp_path / "desk" / "home") as desk, asyncio.TaskGroup() as tasks:
+        place = Place(tmp_path / "desk", url=desk.url)
+        deciding = tasks.create_task(person.decide(Journal(desk.broker.store), clock=desk.broker.clock))
+        (place.folder / ".handraise" / "workflows").mkdir(parents=True)
+        shutil.copy(EXAMPLES / "hello.py", place.folder / ".handraise" / "workflows")
+        words = ["-m", "handraise", "run", "hello", "--input", "name=Ana", "--wait", "--json"]
+        code, out = await place.run(sys.executable, *words)
+        deciding.cancel()
+    assert code == 0, out
+    assert json.loads(out.splitlines()[-1])["output"]["output"] == "Hello, Ana!\n"
+
+
+async def test_the_feature_example_asks_as_it_says() -> None:
+    options = (Option("this way"), Option("that way"))
+    agent = Scripted().on_question("", Question("How?", options, header="How"))
+    agent.on("^Look", lambda answers: f"explored {answers[0].value}")
+    agent.on("^Plan", lambda answers: json.dumps({"steps": [answers[0].value]}))
+    agent.on("^Check", lambda answers: json.dumps({"passed": answers[0].rejected})).on("^Do this", "built")
+    async with a_run(load_file(EXAMPLES / "feature.py", "feature"), {"goal": "a shop"}, agents=agent) as run:
+        assert (await run.waits_for("How")).origin.step == "plan"
+        await run.clock.advance(30)
+        await run.until(lambda: any(ask.origin.step == "build" for ask in run.person.open))
+        run.person.on("How", [["that way"]])
+        await run.ended()
+    assert (run.state, run.output) == ("done", {"passed": True, "problems": []})
+    assert run.outputs["plan"] == {"steps": ["this way"]}
+    assert [ask.answer.by for ask in run.asked if ask.answer] == [
+        "policy:accept-first",
+        "policy:timeout",
+        "person",
+        "policy:reject",
+    ]
+
+
+async def test_the_reviewers_of_the_example_look_at_the_same_change_and_a_person_decides(tmp_path: Path) -> None:
+    for words in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        (tmp_path / "page").write_text("hello\n")
+        who = ["-c", "user.name=Ana", "-c", "user.email=ana@example.org", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True)
+    (tmp_path / "page").write_text("hello, you\n")
+    reviewer = Scripted().on("security", '{"findings": []}').on("", '{"findings": ["say who"]}')
+    person = ScriptedPerson().on_checkpoint("decide", {"approved": True, "note": "later"})
+    workflow = load_file(EXAMPLES / "review.py", "review")
+    run = await run_workflow(workflow, {}, agents=reviewer, person=person, cwd=tmp_path)
+    assert (run.state, run.error) == ("done", None)
+    assert run.output == f"{len(run.outputs['diff']['output'].splitlines())} lines, 2 findings: approved, later"
+    assert run.outputs["findings"] == ["tests: say who", "wording: say who"]
+    assert all("+hello, you" in prompted.text for prompted in reviewer.prompted)
+
+
 def test_every_example_is_run_here() -> None:
     tests = Path(__file__).read_text()
     missing = [example.name for example in EXAMPLES.iterdir() if example.is_file() and example.name not in tests]
@@ -658,7 +744,8 @@ def test_every_error_code_named_exists(page: Path) -> None:
 def test_every_error_and_event_is_in_the_reference() -> None:
     errors, events = ((ROOT / "docs" / "reference" / name).read_text() for name in ("errors.md", "events.md"))
     assert [code for code in statuses() if f"| `{code}` |" not in errors] == []
-    assert [name for name in GENERATE.event_types() if f"| `{name}` |" not in events] == []
+    told = (*GENERATE.event_types(), *GENERATE.trace.TYPES)
+    assert [name for name in told if f"| `{name}` |" not in events] == []
 
 
 ENDS = {"counter": ("_total",), "histogram": ("", "_bucket", "_count", "_sum"), "info": ("_info",)}  # of samples
@@ -667,11 +754,12 @@ ENDS = {"counter": ("_total",), "histogram": ("", "_bucket", "_count", "_sum"), 
 def field_names() -> set[str]:
     """Every name with an underscore that somebody may type: fields, settings, methods, fixtures, codes."""
     known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.DESK, *testing.__all__}
-    for module in (asks, wire):
+    known |= {*GENERATE.trace.TYPES, "question_not_found"}  # the second is runbook's own
+    for module in (asks, wire, steps):
         for kind in vars(module).values():
             if dataclasses.is_dataclass(kind):
                 known |= {field.name for field in dataclasses.fields(kind)}
-    for kind in (Answer, Client, Desk, Permission, ScriptedPerson):
+    for kind in (Answer, Client, Desk, Permission, Run, Scripted, ScriptedPerson):
         known |= {name for name in dir(kind) if not name.startswith("_")}
     for schema in document()["components"]["schemas"].values():
         known |= set(schema.get("properties", ()))
