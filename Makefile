@@ -17,7 +17,7 @@ demo: $(READY) ## a desk with scripted agents that ask; answer them from another
 	@$(BIN)/handraise demo
 
 test: $(DEV) agents ## every test
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 agents: $(DEV) ## fetch the real agents that the tests run; HANDRAISE_WITHOUT_AGENTS=1 goes without them
 	@$(BIN)/python tests/live/programs.py --quiet
