@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -16,7 +15,7 @@ from handraise.asks import Answer, Ask, Handling, Origin
 from handraise.broker import Broker
 from handraise.errors import AskDoesNotFit, AskNotFound, Forbidden, Overloaded
 from handraise.server.gate import require, source_of
-from handraise.server.http import Gone, RouteNotFound, WrongMethod, hung_up, query, read_body, send_json
+from handraise.server.http import Gone, RouteNotFound, WrongMethod, hung_up, query, read_body, seconds_in, send_json
 from handraise.stores import Query
 from handraise.tokens import OWNED, Token
 from handraise.wire import (
@@ -33,7 +32,6 @@ from handraise.wire import (
 
 __all__ = ["AskRoutes", "number", "who"]
 
-LONGEST_WAIT = 300.0
 MOST_WAITS = 5_000  # each parked call costs a connection and about 20 kB; more belong on one stream
 PAGE = 100
 MOST_LISTED = 1_000
@@ -226,16 +224,7 @@ def _wait(scope: Scope) -> float | None:
 
 @lru_cache(maxsize=64)
 def _seconds(query_string: bytes) -> float | None:
-    asked = query(query_string, "wait").get("wait")
-    if asked is None:
-        return None
-    try:
-        seconds = float(asked)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds <= LONGEST_WAIT:  # NaN fits nowhere
-        raise BadBody(f"wait is a number of seconds from 0 to {LONGEST_WAIT:g}")
-    return seconds
+    return seconds_in(query(query_string, "wait"))
 
 
 def number(text: str, *, name: str, least: int = 0, most: int = 2**62) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -55,10 +56,13 @@ __all__ = [
     "hung_up",
     "query",
     "read_body",
+    "seconds_in",
     "send_error",
     "send_json",
     "status_of",
 ]
+
+LONGEST_WAIT = 300.0  # seconds that a call is parked
 
 _JSON = [
     (b"content-type", b"application/json"),
@@ -150,6 +154,19 @@ def error_headers(error: HandraiseError) -> list[tuple[bytes, bytes]]:
 
 async def send_error(send: Send, error: HandraiseError) -> None:
     await send_json(send, error_body(error), status=status_of(error), headers=error_headers(error))
+
+
+def seconds_in(asked: Mapping[str, str]) -> float | None:
+    """How long a caller wants to wait, from a query; None where it does not say. Raises BadBody."""
+    if "wait" not in asked:
+        return None
+    try:
+        seconds = float(asked["wait"])
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= LONGEST_WAIT:  # NaN fits nowhere
+        raise BadBody(f"wait is a number of seconds from 0 to {LONGEST_WAIT:g}")
+    return seconds
 
 
 def query(raw: bytes, *known: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from handraise.errors import (
 from handraise.server.api import json_response
 from handraise.server.asks import MOST_LISTED, PAGE, number, who
 from handraise.server.gate import require
-from handraise.server.http import query, read_body
+from handraise.server.http import query, read_body, seconds_in
 from handraise.stores import Query
 from handraise.wire import BadBody, CheckpointBody, RetryBody, RunBody, StoredEvent, parse
 from handraise.workflow.engine import to_do
@@ -44,7 +44,6 @@ __all__ = ["Runs"]
 
 T = TypeVar("T")
 
-LONGEST_WAIT = 300.0
 MOST_WAITS = 1_000  # each is woken by every change of any run
 MOST_TRACED = 200  # events a page
 MOST_INPUT = 1024 * 1024  # characters that are kept of an input or an output, as JSON
@@ -133,13 +132,13 @@ class Runs:
         """With `?wait=` it answers once the run has ended or waits for a person, or when the time is up."""
         require(request.scope, "answer")
         run = _named(request, "run")
-        wait = _seconds(query(request.scope["query_string"], "wait"))
+        wait = seconds_in(query(request.scope["query_string"], "wait"))
 
         async def seen() -> tuple[RunRecord, bool]:
             record = await self._journal.get(run)
             return record, record.shown_state != "running"
 
-        record = await self._wait_until(seen, run=run, timeout=wait)
+        record = await self._wait_until(seen, run=run, timeout=wait or 0.0)
         return json_response(record.told())
 
     async def trace(self, request: Request) -> Response:
@@ -155,7 +154,7 @@ class Runs:
             page = await self._page(run, after=after)
             return page, bool(page.events) or page.record.state != "open"
 
-        page = await self._wait_until(seen, run=run, timeout=_seconds(asked))
+        page = await self._wait_until(seen, run=run, timeout=seconds_in(asked) or 0.0)
         return json_response({"events": page.events, "next": str(page.next), "state": page.record.shown_state})
 
     async def _page(self, run: str, *, after: Position) -> _Page:
@@ -287,16 +286,6 @@ def _named(request: Request, name: str) -> str:
 def _text(text: str | None) -> str | None:
     """An id that somebody made up may hold what no database takes, and then it is nobody's."""
     return None if text is None else text.replace("\0", "\\0")
-
-
-def _seconds(asked: Mapping[str, str]) -> float:
-    try:
-        seconds = float(asked.get("wait", 0.0))
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= LONGEST_WAIT:
-        raise BadBody(f"wait is a number of seconds from 0 to {LONGEST_WAIT:g}")
-    return seconds
 
 
 def _check_input(workflow: Workflow, input: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from urllib.parse import unquote
 
@@ -15,14 +14,13 @@ from handraise.asks import Handling
 from handraise.broker import Broker
 from handraise.server.api import json_response
 from handraise.server.gate import require
-from handraise.server.http import RouteNotFound, query, read_body
+from handraise.server.http import RouteNotFound, query, read_body, seconds_in
 from handraise.sessions import Kind, NewSession, SaidMessage
 from handraise.wire import BadBody, PromptBody, SessionBody, parse
 from handraise.worker import Worker
 
 __all__ = ["routes"]
 
-LONGEST_WAIT = 300.0
 MOST_MESSAGES = 200
 BUSY = ("running", "waiting")
 
@@ -90,7 +88,7 @@ class _Desk:
         require(request.scope, "answer")
         (id,) = _under_sessions(request.scope, count=1)
         record = await self._sessions.get(id)
-        wait = _seconds(query(request.scope["query_string"], "wait"))
+        wait = seconds_in(query(request.scope["query_string"], "wait"))
         if wait and record.shown_state in BUSY:
 
             async def ended() -> bool:
@@ -130,18 +128,8 @@ class _Desk:
         async def said() -> list[SaidMessage]:
             return await self._sessions.messages(id, after=after, limit=MOST_MESSAGES)
 
-        found = await self._sessions.wait_until(said, timeout=_seconds(asked))
+        found = await self._sessions.wait_until(said, timeout=seconds_in(asked) or 0.0)
         return json_response({"messages": [message.told() for message in found]})
-
-
-def _seconds(asked: Mapping[str, str]) -> float:
-    try:
-        seconds = float(asked.get("wait", 0.0))
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= LONGEST_WAIT:
-        raise BadBody(f"wait is a number of seconds from 0 to {LONGEST_WAIT:g}")
-    return seconds
 
 
 def _under_sessions(scope: Scope, *, count: int) -> list[str]:
