@@ -250,6 +250,7 @@ class Engine:
         nobody takes over while this one says nothing."""
         self._journal = journal
         self._load = load
+        self._loading = asyncio.Lock()
         self._hands = hands
         self._clock = clock
         self._ttl = ttl
@@ -272,6 +273,11 @@ class Engine:
             except Exception:
                 log.exception("the engine of runs broke; it begins anew")
             await asyncio.sleep(min(1.0, self._ttl / 4))
+
+    async def load(self, file: Path, name: str) -> Workflow:
+        """In a thread: what an author wrote into the file may take its time. One after the other, since it is run."""
+        async with self._loading:
+            return await asyncio.to_thread(self._load, file, name)
 
     def is_sure(self) -> bool:
         """Whether nobody else can have our runs, by a clock that also runs while this process is stopped."""
@@ -437,7 +443,7 @@ class _Execution:
         record = await self._journal.get(self._claim.run)
         events = await self._journal.trace(record.id)
         try:
-            workflow = self._engine._load(Path(record.file), record.workflow)
+            workflow = await self._engine.load(Path(record.file), record.workflow)
             self._values[INPUT] = TypeAdapter(workflow.input).validate_python(record.input)
         except (HandraiseError, ValidationError) as problem:
             self._number = int(events[-1].id.rpartition("-")[2]) if events else 0
