@@ -53,7 +53,7 @@ asyncio.run(main())
 """
 
 
-TABLES = ("asks", "events", "grants", "messages", "orders", "rules", "sessions")
+TABLES = (*("asks", "checkpoints", "events", "grants", "messages", "orders", "rules", "runs", "sessions", "trace"),)
 
 
 class Databases:
@@ -151,7 +151,14 @@ async def is_empty(address: str) -> bool:
 
 
 async def make_desk(desk: Served) -> None:
-    """One ask of each fate, a rule, a lasting grant, two sessions that ask and one started here, a second token."""
+    """One ask of each fate, a rule, a lasting grant, two sessions that ask and one started here, a run that waits for a
+    person, a second token."""
+    file = desk.settings.home / ".handraise" / "workflows" / "one.py"
+    file.parent.mkdir(parents=True)
+    file.write_text('from handraise.workflow import *\none = Workflow("one", checkpoint("review"))\n')
+    run = await told(desk.http.post("/v1/runs", json={"workflow": "one", "cwd": str(desk.settings.home)}), 201)
+    waiting = await told(desk.http.get(f"/v1/runs/{run['id']}?wait=5"), 200)
+    assert waiting["state"] == "waiting"
     await told(desk.http.post("/v1/rules", json={"tool": "read", "action": "ask"}), 201)
     await desk.caller("phone", "answer")
     await desk.ask(id="answered")
@@ -209,7 +216,7 @@ async def test_everything_is_taken_over_in_every_direction(way: tuple[str, str],
     assert await everything(source) == before, "the source was changed"
     summary = json.loads(done.out)
     counts = {table: len(before[table]) for table in TABLES}
-    assert summary["rows"] == {**counts, "tokens": 2}
+    assert summary["rows"] == {**counts, "tokens": 2, "workers": 0}
     assert all(counts.values())
     assert summary["cursor"] == before["cursor"] > 0
     assert (summary["source"], summary["target"]) == (source, target)
