@@ -237,3 +237,14 @@ async def test_a_journal_that_does_not_fit_the_file_any_more_is_refused_with_the
         assert ended.state == "parked"
         assert ended.error is not None
         assert ended.error.startswith("step 'explore' was run, and the file has no such step any more")
+
+
+async def test_more_runs_than_are_taken_at_a_time_are_all_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("handraise.workflow.engine.BATCH", 3)
+    file = written(tmp_path / "shop", 'from handraise.workflow import *\nw = Workflow("one", checkpoint("review"))')
+    async with a_desk(tmp_path / "home", "sqlite:///:memory:", script()) as desk:
+        runs = [await started(desk, file, workflow="one") for _ in range(10)]
+        for run in runs:
+            await until(desk, run.id, lambda record: record.open_checkpoints == 1)

@@ -55,7 +55,8 @@ log = logging.getLogger(__name__)
 TTL = 15.0  # seconds after which a worker that says nothing counts as dead
 SURE = 0.8  # of them, in which it may rely on its last beat; the rest is for ending what runs
 ENDED_WITHIN = 0.1  # of them, in which agents are left in order; after that they are killed
-SLOTS = 1000  # runs that one worker has at once; most of them wait
+SLOTS = 100_000  # runs that one worker has at once; nearly all of them wait for a person, and cost a few kilobytes
+BATCH = 200  # of them that it takes at a time, so that others get theirs
 MOST_OUTPUT = 100_000  # characters that are kept of what a command writes
 RETRY = 1.0  # seconds until a run is tried again that could not read or write
 PARKED_AFTER = 5  # times that a run was taken over without getting any further
@@ -350,7 +351,10 @@ class Engine:
                     await self._lasted()
                     self._hands.has_heirs = await self._journal.has_others(self._id)
                 await self._cancel_some()
-                for claim in await self._journal.claim(self._id, limit=self._slots - len(self._runs)):
+                claims = await self._journal.claim(self._id, limit=min(BATCH, self._slots - len(self._runs)))
+                if len(claims) == BATCH:  # there may be more
+                    changed.set()
+                for claim in claims:
                     task = tasks.create_task(_Execution(self, claim).run())
                     self._runs[claim.run] = task
                     self._new[claim.run] = loop.time()
