@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from handraise.agents import (
     Agent,
@@ -296,6 +296,15 @@ class Worker:
         self._changed.set()
 
 
+class _Outcome(NamedTuple):
+    """How a session is after an order."""
+
+    state: str
+    error: str | None = None
+    reply: str | None = None  # what the agent said at the end of the turn
+    handle: Mapping[str, object] | None = None
+
+
 class _Live:
     """One session while it is in this process."""
 
@@ -313,7 +322,7 @@ class _Live:
         self._turn: asyncio.Task[Reply | None] | None = None
         self._stopping = False
         self._aborted = ""  # why the turn was ended, where that was us
-        self._reply: str | None = None  # what the agent said at the end of the turn that was carried out
+        self._outcome: _Outcome | None = None  # of the order that was carried out last
 
     async def take(self, orders: list[Order]) -> None:
         for order in orders:
@@ -362,8 +371,7 @@ class _Live:
             if not await self._carry_out(order):
                 return
             self._done.add(order.id)
-            reply, self._reply = self._reply, None
-            await self._worker.sessions.done(order, at=self._now(), reply=reply)
+            await self._end(order)
             del self._orders[order.id]
 
     async def _carry_out(self, order: Order) -> bool:
@@ -374,10 +382,19 @@ class _Live:
             if self._session is not None:
                 session, self._session = self._session, None
                 await session.close()
-            await self._write("done")
-            await self._worker.sessions.done(order, at=self._now())
+            self._outcome = _Outcome("done")
+            await self._end(order)
             return False
         return await self._run_turn(order)
+
+    async def _end(self, order: Order) -> None:
+        """The order is carried out. How the session is after it goes into the same commit: a worker that died in
+        between would leave a turn that is over and looks as if it were not, and the next one would run it again."""
+        outcome, self._outcome = self._outcome, None
+        writes = [self._worker.sessions.done(order, at=self._now(), reply=outcome.reply if outcome else None)]
+        if outcome is not None:
+            writes.append(self._write(outcome.state, error=outcome.error, handle=outcome.handle))
+        await asyncio.gather(*writes)  # begun in one breath, they are in one batch of the store
 
     async def _run_turn(self, order: Order) -> bool:
         if not order.started:
@@ -391,21 +408,19 @@ class _Live:
             await self._abort("it was aborted")
         try:
             said = await self._turn
-            self._reply = said.text if said is not None else ""
         except asyncio.CancelledError:
             if self._stopping or _own_task().cancelling():
                 return False
             self._ear.notice(f"The turn ended: {self._aborted or 'it was aborted'}.", turn="aborted")
             await self._ear.kept()
-            if self._aborted.startswith(STALE):
-                await self._write("failed", error=self._aborted)
-            else:
-                await self._write("idle")
+            is_stale = self._aborted.startswith(STALE)
+            self._outcome = _Outcome("failed", error=self._aborted) if is_stale else _Outcome("idle")
         except HandraiseError as failed:
             await self._fail(str(failed))
         else:
             await self._ear.kept()
-            await self._write("idle", handle=self._session.handle if self._session is not None else None)
+            handle = self._session.handle if self._session is not None else None
+            self._outcome = _Outcome("idle", reply=said.text if said is not None else "", handle=handle)
         finally:
             self._turn = None
         return True
@@ -418,7 +433,7 @@ class _Live:
             session, self._session = self._session, None
             with suppress(HandraiseError):
                 await session.close()
-        await self._write("failed", error=error)
+        self._outcome = _Outcome("failed", error=error)
 
     async def _turn_of(self, order: Order) -> Reply | None:
         """The turn of a prompt; one that had begun under a worker before us goes on, and is not said again."""
