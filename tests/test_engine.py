@@ -15,6 +15,7 @@ from handraise.agents.scripted import Scripted
 from handraise.asks import Option, Question
 from handraise.errors import OutputDoesNotFit, RunEnded
 from handraise.testing import ScriptedPerson
+from handraise.workflow.engine import BATCH
 from handraise.workflow.journal import Journal, NewRun, RunRecord
 from serving import Served, serving
 
@@ -239,12 +240,9 @@ async def test_a_journal_that_does_not_fit_the_file_any_more_is_refused_with_the
         assert ended.error.startswith("step 'explore' was run, and the file has no such step any more")
 
 
-async def test_more_runs_than_are_taken_at_a_time_are_all_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("handraise.workflow.engine.BATCH", 3)
+async def test_more_runs_than_are_taken_at_a_time_are_all_begun(tmp_path: Path) -> None:
     file = written(tmp_path / "shop", 'from handraise.workflow import *\nw = Workflow("one", checkpoint("review"))')
     async with a_desk(tmp_path / "home", "sqlite:///:memory:", script()) as desk:
-        runs = [await started(desk, file, workflow="one") for _ in range(10)]
+        runs = [await started(desk, file, workflow="one") for _ in range(BATCH + 10)]
         for run in runs:
             await until(desk, run.id, lambda record: record.open_checkpoints == 1)

@@ -434,8 +434,10 @@ class _Execution:
             return False
         except Exception:
             log.exception("run %s broke", run)
-            with suppress(StoreError):
+            try:
                 await self._finish("failed", error="handraise broke here; the log of the worker says why")
+            except StoreError:
+                return False  # else it would stay open with nobody at it
         return True
 
     def _may_cancel(self) -> bool:
