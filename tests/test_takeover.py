@@ -169,10 +169,12 @@ class Office:
         serving = asyncio.create_task(self.engine.serve())
         try:
             async with asyncio.timeout(PATIENCE), journal.changes() as changed:
-                while (record := await journal.get(run)).state == "open":
+                while True:
                     changed.clear()
+                    record = await journal.get(run)
+                    if record.state != "open":
+                        return record
                     await changed.wait()
-                return record
         finally:
             serving.cancel()
             await asyncio.wait([serving])
