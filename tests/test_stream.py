@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from handraise.testing import an_ask
+from handraise.transports.sse import Frame
 from serving import (
     PATIENCE,
     DeskProcess,
@@ -325,3 +326,48 @@ async def test_sigterm_ends_the_desk_within_five_seconds_whoever_listens_or_wait
         async with desk.client() as later, listening(later, after=0) as listener:
             assert await heard(listener, 1) == [("asked", "q1")]
             assert (await told(later.get(path_of("q1")), 200))["state"] == "asked"
+
+
+# What is hinted at beside asks ------------------------------------------------------------------------------
+
+
+def hint(frame: Frame) -> list[str]:
+    assert (frame.event, frame.id) == ("changed", None)
+    told = json.loads(frame.data)
+    assert told.keys() == {"type", "at", "what"}
+    return list(told["what"])
+
+
+async def test_a_listener_that_wants_to_is_told_that_sessions_changed(desk: Served) -> None:
+    async with listening(desk.http, also="sessions,checkpoints") as listener:
+        assert hint(await listener.frame()) == ["checkpoints", "sessions"]  # read them once, whatever was missed
+        await told(desk.http.post("/v1/sessions", json={"agent": "scripted", "prompt": "go"}), 201)
+        assert hint(await listener.frame()) == ["sessions"]
+
+
+async def test_hints_have_no_cursor_and_many_become_few(desk: Served) -> None:
+    async with listening(desk.http, also="sessions") as listener:
+        assert hint(await listener.frame()) == ["sessions"]
+        for _ in range(20):
+            await told(desk.http.post("/v1/sessions", json={"agent": "scripted", "prompt": "go"}), 201)
+        await desk.ask(id="last")
+        frames = [await listener.frame()]
+        while {frame.event for frame in frames} != {"asked", "changed"}:
+            frames.append(await listener.frame())
+        assert len(frames) < 20
+        assert listener.cursor == "1"
+
+
+async def test_a_plain_stream_carries_no_hints(desk: Served) -> None:
+    async with listening(desk.http) as listener:
+        await desk.ask(id="q1", origin={"agent": "scripted", "session": "s1"})
+        await desk.ask(id="q2", origin={"agent": "scripted", "session": "s2"})
+        assert await heard(listener, 2) == [("asked", "q1"), ("asked", "q2")]
+        assert b"changed" not in listener.raw
+
+
+async def test_what_may_be_hinted_at_is_said(desk: Served) -> None:
+    await refused(desk.http.get("/v1/events", params={"also": "tokens"}), 400, "bad_request")
+    made = await told(desk.http.post("/v1/tokens", json={"name": "w", "scopes": ["ask"]}), 201)
+    async with a_client(desk.url, made["token"]) as asker:
+        await refused(asker.get("/v1/events", params={"also": "runs", "worker": "w"}), 403, "forbidden")

@@ -197,12 +197,12 @@ _ROUTES = (
         "follow_events",
         "Every event once and in order, after a cursor or from now on. A token that may only ask names its `worker`",
         scope="",
-        parameters=("after_event", "run", "session", "worker", "Last-Event-ID"),
+        parameters=("after_event", "run", "session", "worker", "also", "Last-Event-ID"),
         replies={
             200: (
                 "text/event-stream",
                 "Each frame has the cursor as `id` and an Event as `data`, or a Pruned where events after your cursor "
-                "are no longer kept.",
+                "are no longer kept. With `also`, frames without an id have a Hint: read again what it names.",
             )
         },
         refusals=("bad_request",),
@@ -898,6 +898,11 @@ _PARAMETERS: dict[str, Schema] = {
     "session": _parameter("session", _TEXT, "Only of this session."),
     "run": _parameter("run", _TEXT, "Only of this run."),
     "worker": _parameter("worker", _TEXT, "Only what this worker waits for."),
+    "also": _parameter(
+        "also",
+        {**_TEXT, "examples": ["checkpoints,sessions,runs"]},
+        "Tell, too, when some of these may have changed: `checkpoints`, `sessions`, `runs`, with commas between them.",
+    ),
     "limit": _parameter("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Asks a page."),
     "after_ask": _parameter("after", {**_COUNT, "maximum": 2**62}, "`next` of the page before."),
     "after_event": _parameter("after", {**_COUNT, "maximum": 2**62}, "Read on after this cursor; 0 is the beginning."),
@@ -1488,6 +1493,17 @@ _TOLD: dict[str, Schema] = {
             "message": _TEXT,
         }
     ),
+    "Hint": _object(
+        {
+            "type": {"const": "changed", "type": "string"},
+            "at": _TIME,
+            "what": {
+                **_list({"type": "string", "enum": ["checkpoints", "runs", "sessions"]}),
+                "description": "Of these something may have changed. The first hint of a stream names all you asked "
+                "for.",
+            },
+        }
+    ),
     "QuestionEvent": _object(
         {
             "type": {"type": "string", "enum": ["question.requested", "question.resolved"]},
@@ -1728,6 +1744,7 @@ _EXAMPLES: dict[str, Any] = {
         "through": 1000,
         "message": "events up to this one were pruned before you read them; list the asks again, then go on from here",
     },
+    "Hint": {"type": "changed", "at": "2026-01-01T12:00:42.000Z", "what": ["checkpoints"]},
     "AuditLine": {
         "cursor": 2,
         "at": "2026-01-01T12:00:42.000Z",

@@ -1,29 +1,42 @@
-"""Server-sent events: history after a cursor, then live, one joined write per listener and commit."""
+"""Server-sent events: history after a cursor, then live, one joined write per listener and commit.
+
+Asks have a history. Of sessions, runs and checkpoints a listener that wants to is told that something changed, and
+reads it: such a hint has no cursor, several of them become one, and the first comes with the stream.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import ExitStack
 
+from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from handraise.broker import Broker
 from handraise.errors import Forbidden
-from handraise.feed import Batch, Silence
+from handraise.feed import Batch, Feed, Silence
 from handraise.server.gate import require
 from handraise.server.http import WrongMethod, query
 from handraise.server.protocol import WRITE_CHUNK
 from handraise.stores import Query
 from handraise.tokens import Token
-from handraise.wire import BadBody
+from handraise.wire import BadBody, time_text
 
-__all__ = ["EventRoute", "follow", "start_of", "stream"]
+__all__ = ["HINTED", "EventRoute", "follow", "start_of", "stream"]
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT = b": heartbeat\n\n"
 _TOO_SLOW = "too slow"
+# What may be told beside asks, and the topics that it changes under: a checkpoint opens with a row of its run's trace.
+HINTED: Mapping[str, tuple[str, ...]] = {
+    "checkpoints": ("checkpoints", "runs"),
+    "runs": ("runs", "checkpoints"),
+    "sessions": ("sessions",),
+}
+CALM = 0.2  # seconds between two hints to one listener
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -41,21 +54,84 @@ class EventRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
             raise WrongMethod("use GET", allow="GET")
-        asked = query(scope["query_string"], "after", "run", "session", "worker")
+        asked = query(scope["query_string"], "after", "run", "session", "worker", "also")
+        also = _also(scope, asked.pop("also", ""))
         after = await start_of(self._broker, scope, asked.pop("after", None))
         wanted = Query(**asked, owner=_owner(scope, worker=asked.get("worker")))
         write_chunk = scope.get("extensions", {}).get(WRITE_CHUNK)
         take = None if write_chunk is None else lambda batch: write_chunk(batch.chunk)
 
+        hints = _Hints(self._broker, also)
+
         async def frames() -> AsyncIterator[bytes]:
             # An id without data tells a listener where it stands before anything happened.
             yield b"retry: 1000\nid: %d\n\n" % after
-            async for batches in follow(self._broker, wanted, after=after, take=take):
+            async for batches in follow(self._broker, wanted, after=after, take=take, meet=hints.poke):
+                changed = hints.take()
                 # A listener that comes back after a long silence need not look through what was not for it.
-                told = b"id: %d\n" % batches.seen + HEARTBEAT if isinstance(batches, Silence) else b""
-                yield told or b"".join(batch.frames for batch in batches)
+                told = b"id: %d\n" % batches.seen + HEARTBEAT if isinstance(batches, Silence) and not changed else b""
+                yield told or b"".join(batch.frames for batch in batches) + changed
 
-        await stream(frames(), receive, send)
+        with hints:
+            await stream(frames(), receive, send)
+
+
+class _Hints:
+    """What may have changed since a listener was told, beside asks."""
+
+    def __init__(self, broker: Broker, also: Iterable[str]) -> None:
+        self._broker = broker
+        self._also = tuple(also)
+        self._changed = set(also)
+        self._feed: Feed | None = None
+        self._resting: asyncio.TimerHandle | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> None:
+        for what in self._also:
+            for topic in HINTED[what]:
+                self._stack.callback(self._broker.store.hear(topic, lambda what=what: self._note(what)))  # type: ignore[misc]
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        if self._resting is not None:
+            self._resting.cancel()
+
+    def poke(self, feed: Feed) -> None:
+        self._feed = feed
+        self._wake()
+
+    def take(self) -> bytes:
+        """The frame that tells it, if there is anything; then nothing more for a moment."""
+        if not self._changed or self._resting is not None:
+            return b""
+        told = {"type": "changed", "at": time_text(self._broker.clock.now()), "what": sorted(self._changed)}
+        self._changed.clear()
+        self._resting = asyncio.get_running_loop().call_later(CALM, self._rested)
+        return b"event: changed\ndata: " + to_json(told) + b"\n\n"
+
+    def _note(self, what: str) -> None:
+        self._changed.add(what)
+        self._wake()
+
+    def _rested(self) -> None:
+        self._resting = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._changed and self._resting is None and self._feed is not None:
+            self._feed.poke()
+
+
+def _also(scope: Scope, asked: str) -> tuple[str, ...]:
+    """What a listener wants to be told of beside asks. Raises BadBody, Forbidden."""
+    if not asked:
+        return ()
+    require(scope, "answer")
+    wanted = dict.fromkeys(asked.split(","))
+    if unknown := [what for what in wanted if what not in HINTED]:
+        raise BadBody(f"also has {unknown[0]!r}; it is a list with commas of: {', '.join(HINTED)}")
+    return tuple(wanted)
 
 
 def _owner(scope: Scope, *, worker: str | None) -> str | None:
@@ -85,15 +161,22 @@ async def start_of(broker: Broker, scope: Scope, asked: str | None) -> int:
 
 
 async def follow(
-    broker: Broker, wanted: Query, *, after: int, take: Callable[[Batch], bool] | None = None
+    broker: Broker,
+    wanted: Query,
+    *,
+    after: int,
+    take: Callable[[Batch], bool] | None = None,
+    meet: Callable[[Feed], None] | None = None,
 ) -> AsyncIterator[list[Batch]]:
     """The batches a listener wants; an empty one is a heartbeat. A listener too slow for its buffer is cut off.
 
-    What `take` takes is not among them.
+    What `take` takes is not among them. `meet` gets the feed, to poke it.
     """
     listener = asyncio.current_task()
     assert listener is not None
     feed = broker.feeds.follow(wanted, after=after, on_overflow=lambda: _cut_off(listener), take=take)
+    if meet is not None:
+        meet(feed)
     try:
         async for batches in feed.batches():
             yield batches
