@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
+from pydantic_core import from_json
 
 from handraise.asks import Handling
 from handraise.server.asks import AskRoutes
@@ -27,6 +28,7 @@ from serving import (
     a_permission_body,
     eventually,
     first_event,
+    listening,
     path_of,
     refused,
     serving,
@@ -148,6 +150,37 @@ async def test_options_get_values_of_their_own_and_recommendations_are_seen(desk
     first, second, third = ask["questions"][0]["options"]
     assert (first["value"], second["value"]) == ("a", "a#2")
     assert (third["value"], third["recommended"], third["preview"]) == ("b", True, "shown")
+
+
+async def test_a_permission_is_told_with_what_it_can_do_everywhere(desk: Served) -> None:
+    wanted = {"tool": "Bash", "command": "cd web && rm -rf build | tee log.txt"}
+    ask = await a_permission(desk, id='p "1"', permission=wanted)
+    async with listening(desk.http, after=0) as events:
+        event = from_json((await events.frame()).data)
+    assert ask["risks"] == ["delete"]
+    assert ask["commands"] == ["cd web", "rm -rf build", "tee log.txt"]
+    assert event["ask"] == ask == await told(desk.http.get(path_of('p "1"')), 200)
+    assert (await told(desk.http.get("/v1/asks"), 200))["asks"] == [ask]
+    assert wanted.items() <= ask["permission"].items() and "risks" not in ask["permission"]
+    settled = await told(desk.http.post(path_of('p "1"', "answer"), json={"reply": "once"}), 200)
+    assert (settled["risks"], settled["commands"]) == (ask["risks"], ask["commands"])
+
+
+async def test_a_harmless_permission_has_no_risks_and_a_question_not_even_the_field(desk: Served) -> None:
+    harmless = await a_permission(desk, permission={"tool": "Bash", "command": "git status"})
+    assert harmless["risks"] == [] and "commands" not in harmless
+    plan = await a_permission(desk, permission={"tool": "plan", "kind": "plan", "command": "rm x && rm y"})
+    assert plan["risks"] == [] and "commands" not in plan
+    for id in ("q1", 'a "quoted" \\ id'):
+        assert (await desk.ask(id=id)).keys() == ASK_FIELDS
+
+
+async def test_what_a_permission_can_do_is_no_part_of_what_was_asked(desk: Served) -> None:
+    first = await a_permission(desk, id="p1")
+    stored = await desk.running.broker.store.get("p1")
+    assert stored is not None and "risks" not in stored.content
+    again = await told(desk.http.post("/v1/asks", json=a_permission_body(id="p1")), 200)
+    assert again == first, "it was not joined"
 
 
 async def test_a_permission_is_told_whole_and_has_no_questions(desk: Served) -> None:
@@ -800,6 +833,31 @@ async def test_a_list_is_read_page_by_page(desk: Served) -> None:
     assert await listed(desk, limit=7) == ids
 
 
+async def test_what_happened_is_searched_newest_first_page_by_page(desk: Served) -> None:
+    for number in range(9):
+        await desk.ask(id=f"q{number}", origin={"agent": "x" if number % 2 else "y", "session": "s1"})
+    for number in range(5):
+        await desk.answer(f"q{number}", "SQLite")
+    await told(desk.http.post(path_of("q5", "reject"), json={"reason": "Überflüssig: 100%"}), 200)
+    assert await listed(desk, order="newest", limit=2) == ["q8", "q7"]
+    assert await listed(desk, order="oldest", limit=2) == ["q0", "q1"]
+    assert await listed(desk, state="settled", order="newest") == ["q5", "q4", "q3", "q2", "q1", "q0"]
+    assert await listed(desk, state="settled", agent="y", q="WHICH database", order="newest") == ["q4", "q2", "q0"]
+    assert await listed(desk, q="überFLÜSSIG") == await listed(desk, q="100%") == ["q5"]
+    assert await listed(desk, q="1_0%") == await listed(desk, q="multiple") == []
+    assert len(await listed(desk, q="")) == 9, "an empty search is none"
+    seen: list[str] = []
+    asked = {"q": "database", "order": "newest", "limit": "2"}
+    while True:
+        page = await told(desk.http.get("/v1/asks", params=asked), 200)
+        seen += [ask["id"] for ask in page["asks"]]
+        if "next" not in page:
+            break
+        asked["after"] = page["next"]
+        await desk.ask(id=f"meanwhile {asked['after']}")
+    assert seen == [f"q{number}" for number in range(8, -1, -1)]
+
+
 async def test_an_ask_in_a_list_is_told_as_it_is_by_itself(desk: Served) -> None:
     ask = await desk.ask(id="q1")
     assert await told(desk.http.get("/v1/asks"), 200) == {"asks": [ask]}
@@ -810,7 +868,16 @@ async def test_an_ask_in_a_list_is_told_as_it_is_by_itself(desk: Served) -> None
     "asked",
     [
         *("state=open", "limit=0", "limit=1001", "limit=x", "limit=1.5", "limit=%F0%9D%9F%99", "after=-1", "after=x"),
-        *("after=99999999999999999999", "colour=red", "agent=a&agent=b", "agent=%ff", "state="),
+        *(
+            "after=99999999999999999999",
+            "colour=red",
+            "agent=a&agent=b",
+            "agent=%ff",
+            "state=",
+            "order=",
+            "order=asked",
+        ),
+        *(f"q={'x' * 501}", "q=a&q=b"),
     ],
 )
 async def test_a_query_that_cannot_be_understood_is_refused(shared: Served, asked: str) -> None:
@@ -840,6 +907,8 @@ async def test_a_session_is_created_when_an_ask_first_mentions_it(desk: Served) 
         "parent": "p",
         "cwd": "/w",
         "machine": "m",
+        "run": None,
+        "step": None,
         "mode": None,
         "command": None,
         "error": None,

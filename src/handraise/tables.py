@@ -14,13 +14,17 @@ __all__ = [
     "DEADLINES",
     "EVENT_COLUMNS",
     "FIND_ID",
+    "FOUND_TOGETHER",
     "NEWEST",
     "OPEN_ASKS",
+    "SETTLED",
     "event_of",
     "event_row",
     "find",
+    "find_seqs",
     "history",
     "migrations",
+    "window",
     "writable",
 ]
 
@@ -32,6 +36,11 @@ select (select count(*) from asks where state = 'asked'),
     (select min(asked_at) from (select asked_at from asks where state = 'asked' order by seq limit 1000) as first)"""
 DEADLINES = "select deadline, id from asks where state = 'asked' and deadline is not null"
 
+SETTLED = "settled"  # every state but `asked`, where asks are looked for
+FOUND_TOGETHER = 100
+_FIND_SEQS = f"select {COLUMNS} from asks where seq in ({', '.join('?' * FOUND_TOGETHER)})"  # noqa: S608
+_TEXTS = ("answer", "withdrawn_reason", "delivery_error")
+
 # What an event keeps of its ask: the columns that change. The rest is read from the ask itself.
 _KEPT = ("state", "asked_at", "deadline", "answer", "delivered_at", "delivery_error", "withdrawn_reason")
 EVENT_COLUMNS = ("cursor", "type", "at", "source", "ask", *_KEPT)
@@ -41,10 +50,57 @@ select events.cursor, events.type, events.at, events.source, {_TOLD}
 from events join asks on asks.seq = events.ask where events.cursor > ?"""  # noqa: S608
 
 
-def find(wanted: Iterable[tuple[str, str | None]], *, after: int, limit: int) -> tuple[str, list[Any]]:
+def find(
+    wanted: Iterable[tuple[str, str | None]], *, after: int, limit: int, newest: bool = False
+) -> tuple[str, list[Any]]:
+    return _ordered(COLUMNS, [], wanted, after=after, limit=limit, newest=newest)
+
+
+def window(
+    wanted: Iterable[tuple[str, str | None]],
+    *,
+    after: int,
+    limit: int,
+    newest: bool,
+    contains: str,
+    pieces: Sequence[str],
+    ignored: Iterable[str] = (),
+) -> tuple[str, list[Any]]:
+    """The next asks by their numbers, each with whether one of the pieces is in a column that holds texts.
+
+    What is `ignored` of the content are words of our own.
+    """
+    content = "asks.content"
+    for word in ignored:
+        content = f"replace({content}, '{word}', '')"
+    columns = [content, *(f"coalesce(asks.{name}, '')" for name in _TEXTS)]
+    held = " or ".join(contains.format(column=column) for column in columns for _ in pieces)
+    values = [*pieces] * len(columns)
+    return _ordered(f"seq, ({held})", values, wanted, after=after, limit=limit, newest=newest)
+
+
+def find_seqs(seqs: Sequence[int]) -> tuple[str, list[Any]]:
+    """At most FOUND_TOGETHER asks by their numbers; fewer are filled up, so that it is one statement."""
+    return _FIND_SEQS, [*seqs, *[seqs[-1]] * (FOUND_TOGETHER - len(seqs))]
+
+
+def _ordered(
+    columns: str,
+    first: Sequence[Any],
+    wanted: Iterable[tuple[str, str | None]],
+    *,
+    after: int,
+    limit: int,
+    newest: bool,
+) -> tuple[str, list[Any]]:
     conditions, values = _conditions(wanted)
-    sql = f"select {COLUMNS} from asks where {' and '.join(['seq > ?', *conditions])} order by seq limit ?"  # noqa: S608
-    return sql, [after, *values, limit]
+    if not newest:
+        conditions, values = ["seq > ?", *conditions], [after, *values]
+    elif after:
+        conditions, values = ["seq < ?", *conditions], [after, *values]
+    where = f"where {' and '.join(conditions)} " if conditions else ""
+    sql = f"select {columns} from asks {where}order by seq{' desc' if newest else ''} limit ?"  # noqa: S608
+    return sql, [*first, *values, limit]
 
 
 def history(
@@ -65,6 +121,9 @@ def _conditions(wanted: Iterable[tuple[str, str | None]]) -> tuple[list[str], li
     if ("state", "asked") in given:  # as a literal, so that the partial index on open asks is used
         given.remove(("state", "asked"))
         literal = ["asks.state = 'asked'"]
+    elif ("state", SETTLED) in given:
+        given.remove(("state", SETTLED))
+        literal = ["asks.state <> 'asked'"]
     else:
         literal = []
     return [*literal, *(f"asks.{key} = ?" for key, _ in given)], [value for _, value in given]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache
+from hashlib import blake2b
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -28,6 +30,7 @@ __all__ = [
     "CheckpointBody",
     "DeliveriesBody",
     "Delivery",
+    "LinkBody",
     "RejectBody",
     "RetryBody",
     "RuleBody",
@@ -44,6 +47,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 PRUNED = "pruned"  # the type of the one event that is not about an ask
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
@@ -114,8 +119,11 @@ class Stored(NamedTuple):
         if self.deadline is not None and self.state == "asked":
             remaining = f"{max(0, self.deadline - now) / 1000:.3f}"
         error, reason = self.delivery_error, self.withdrawn_reason
+        # Where a question begins behind the id there is nothing to add, and that is to cost nothing. The quotes cannot
+        # be a part of the id; one that holds escapes is longer, and is looked at.
+        about = "" if self.content.startswith('","questions":[{', len(self.id) + 6) else _about(self.content)
         return (
-            f'{{{self.content},"state":"{self.state}","asked_at":"{time_text(self.asked_at)}",'
+            f'{{{self.content}{about},"state":"{self.state}","asked_at":"{time_text(self.asked_at)}",'
             f'"deadline":{_time_or_null(self.deadline)},"remaining":{remaining},'
             f'"fallback":{self.fallback or "null"},"answer":{self.answer or "null"},'
             f'"delivered_at":{_time_or_null(self.delivered_at)},'
@@ -140,6 +148,37 @@ class Stored(NamedTuple):
 
     def settled(self) -> Answer | None:
         return None if self.answer is None else parse_answer(self.answer)
+
+
+_ABOUTS: dict[bytes, str] = {}  # by a digest of the content, which may be long
+MOST_ABOUTS = 1024
+
+
+def _about(content: str) -> str:
+    """What a desk tells of a permission beside its content. It is never a part of that: a later version that reads a
+    command better must still find that an ask is the one it knows."""
+    key = blake2b(content.encode(), digest_size=16).digest()
+    told = _ABOUTS.get(key)
+    if told is None:
+        told = _ABOUTS[key] = _read_about(content)
+        if len(_ABOUTS) > MOST_ABOUTS:
+            del _ABOUTS[next(iter(_ABOUTS))]
+    return told
+
+
+def _read_about(content: str) -> str:
+    from handraise.risks import UNREADABLE, commands_of, risks_of  # only a desk with permissions needs the grammar
+
+    commands: tuple[str, ...] = ()
+    try:
+        ask = _CONTENT.validate_json(f"{{{content}}}")
+        if ask.permission is None:
+            return ""
+        risks, commands = risks_of(ask), commands_of(ask.permission)
+    except Exception:  # one permission that cannot be looked at must not keep the others from being told
+        log.exception("the risks of a permission could not be found; it is told as one that cannot be read")
+        risks = (UNREADABLE,)
+    return f',"risks":{to_json(risks).decode()}' + (f',"commands":{to_json(commands).decode()}' if commands else "")
 
 
 class StoredEvent(NamedTuple):
@@ -326,6 +365,15 @@ class RejectBody:
     reason: Annotated[str, Field(max_length=20_000)] | None = None
     by: Name | None = None
     via: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkBody:
+    """What `POST /v1/asks/{id}/link` takes."""
+
+    by: Name | None = None  # who will answer with it, where the token may speak for others
+    via: Name | None = None  # the place it is sent to
+    expires_in: Annotated[float, Field(ge=1, le=2_592_000, allow_inf_nan=False)] | None = None  # at most 30 days
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any
 
-__all__ = ["Part", "Parts", "split"]
+__all__ = ["SHELLS", "Part", "Parts", "split", "told_to_run"]
 
 LONGEST = 20_000  # characters that are looked at; nobody reads more
 DEEPEST = 50  # of what is nested
 _PLAIN = frozenset({"program", "list", "pipeline", "negated_command", "subshell", "comment"})
 _BRACES = re.compile(r"(?s)\{.*(,|\.\.).*\}")
+_UNKNOWN = re.compile(r"[*?$`]")  # in the name of a program: which one it is stands nowhere
 _QUOTED = re.compile(r"[\s;|&<>()`$'\"\\]")  # what a word of a pattern would not hold as it is
 _HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
-_SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "fish", "ash", "eval"})
+SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh", "fish", "ash", "eval"})
 # They run what follows. Which of their words begin it is not known, so each may.
 _WRAPPERS = frozenset(
     """
@@ -36,6 +38,8 @@ class Part:
 
     text: str  # in one form, whatever quotes it was written with
     forms: tuple[str, ...] = ()  # others in which a rule that forbids may know it
+    words: tuple[str, ...] = ()  # the program and its arguments; what is only known when it runs, as it is written
+    written: str = ""  # as it stands there, with where its output goes
 
 
 @dataclass(slots=True)
@@ -44,6 +48,8 @@ class Parts:
 
     parts: list[Part] = field(default_factory=list)
     doubt: str | None = None
+    is_blind: bool = False  # not even which programs run is certain; a doubt may also be about a value or a file
+    files: list[str] = field(default_factory=list)  # what is read from or written to by `<` and `>`
 
 
 @lru_cache(maxsize=512)
@@ -51,7 +57,7 @@ def split(command: str) -> Parts:
     """The commands that a line runs. Do not change what you get: it is kept."""
     found = Parts()
     if len(command) > LONGEST:
-        found.doubt = "it is too long to be looked through"
+        _doubt(found, "it is too long to be looked through", is_blind=True)
         found.parts.append(Part(command[:LONGEST]))
         return found
     _read(command, found, depth=0)
@@ -63,7 +69,7 @@ def split(command: str) -> Parts:
 
 def _read(command: str, found: Parts, *, depth: int) -> None:
     if depth > DEEPEST:
-        _doubt(found, "it is nested too deep")
+        _doubt(found, "it is nested too deep", is_blind=True)
         return
     if "\\\n" in command:
         if "'" in command:
@@ -74,15 +80,17 @@ def _read(command: str, found: Parts, *, depth: int) -> None:
     source = command.encode(errors="surrogatepass")
     root = _parser().parse(source).root_node
     if root.has_error or any(each < " " and each not in "\n\t" for each in command):
-        _doubt(found, "it is no plain shell command")
+        _doubt(found, "it is no plain shell command", is_blind=True)
     reader.statement(root, depth)
     if found.doubt is None and reader.words != _second_reading(command):
-        _doubt(found, "it can be read in two ways")
+        # The second reader takes comments for words.
+        _doubt(found, "it can be read in two ways", is_blind=not reader.has_comments)
 
 
-def _doubt(found: Parts, why: str) -> None:
+def _doubt(found: Parts, why: str, *, is_blind: bool = False) -> None:
     if found.doubt is None:
         found.doubt = why
+    found.is_blind = found.is_blind or is_blind
 
 
 @cache
@@ -126,20 +134,27 @@ class _Reader:
         self._found = found
         self._depth = depth
         self.words: list[list[str]] = []  # of each command, in order
+        self.has_comments = False
 
     def statement(self, node: Any, depth: int) -> None:
         if depth > DEEPEST:
-            _doubt(self._found, "it is nested too deep")
+            _doubt(self._found, "it is nested too deep", is_blind=True)
             return
         kind = node.type
         if kind == "command":
             self._command(node, depth)
         elif kind == "redirected_statement":
+            before, last = len(self._found.parts), -1
             for child in node.named_children:
                 if child.type in ("file_redirect", "heredoc_redirect", "herestring_redirect"):
+                    if child.type == "file_redirect" and last >= before:
+                        self._append(last, _text(child))
                     self._redirect(child, depth)
                 else:
                     self.statement(child, depth + 1)
+                    last = len(self._found.parts) - 1
+        elif kind == "comment":
+            self.has_comments = True
         elif kind in _PLAIN:
             for child in node.named_children:
                 self.statement(child, depth + 1)
@@ -150,17 +165,21 @@ class _Reader:
             _doubt(self._found, f"it holds a {kind.replace('_', ' ')}")
             self._look_inside(node, depth)
 
+    def _append(self, number: int, redirect: str) -> None:
+        part = self._found.parts[number]
+        self._found.parts[number] = replace(part, written=f"{part.written} {redirect}")
+
     def _look_inside(self, node: Any, depth: int) -> None:
         """Everything in there that is a command: what a rule forbids is forbidden there too."""
         if node.type in ("variable_assignment", "declaration_command", "unset_command", "test_command"):
-            self._found.parts.append(Part(_text(node)))
+            self._found.parts.append(Part(_text(node), written=_text(node)))
         for child in node.named_children:
             if child.type in ("command", "redirected_statement", *_PLAIN):
                 self.statement(child, depth + 1)
             elif depth < DEEPEST:
                 self._look_inside(child, depth + 1)
             else:
-                _doubt(self._found, "it is nested too deep")
+                _doubt(self._found, "it is nested too deep", is_blind=True)
 
     def _redirect(self, node: Any, depth: int) -> None:
         target = node.child_by_field_name("destination")
@@ -170,6 +189,7 @@ class _Reader:
             return  # one of its outputs into the other
         elif target.type != "word" or _text(target) not in _HARMLESS_TARGETS:
             _doubt(self._found, "it reads from a file or writes to one")
+            self._found.files.append(re.sub("[\"']", "", _text(target)))
         self._look_inside(node, depth)
 
     def _command(self, node: Any, depth: int) -> None:
@@ -186,6 +206,8 @@ class _Reader:
         if words:
             if re.search(r"[*?\[~]", words[0]):
                 _doubt(self._found, "which program it runs is only known when it runs")
+            if _UNKNOWN.search(words[0]) or _BRACES.search(words[0]):
+                _doubt(self._found, "which program it runs is only known when it runs", is_blind=True)
             self.words.append(words)
             self._found.parts.append(_part(_text(node), words))
             self._unwrap(words)
@@ -214,21 +236,23 @@ class _Reader:
 
     def _unwrap(self, words: list[str]) -> None:
         """A shell in the shell: what it is told to run is judged as well."""
-        line = _told_to_run(words)
+        line = told_to_run(words)
         if line is None:
             return
         inner = Parts()
         _read(line, inner, depth=self._depth + 1)
         self._found.parts += inner.parts
         if inner.doubt is not None:
-            _doubt(self._found, inner.doubt)
+            _doubt(self._found, inner.doubt, is_blind=inner.is_blind)
+        self._found.files += inner.files
 
 
-def _told_to_run(words: list[str]) -> str | None:
+def told_to_run(words: Sequence[str]) -> str | None:
+    """The line that a shell in the shell is told to run; None where it is none, or reads it from elsewhere."""
     program = words[0].rpartition("/")[2]
     if program == "eval":
         return " ".join(words[1:])
-    if program not in _SHELLS:
+    if program not in SHELLS:
         return None
     takes = next((number for number, word in enumerate(words) if re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", word)), None)
     return None if takes is None else next((word for word in words[takes + 1 :] if not word.startswith("-")), None)
@@ -238,12 +262,12 @@ def _part(written: str, words: list[str]) -> Part:
     program = words[0].rpartition("/")[2]
     plain = " ".join(words)
     forms = [written, plain, " ".join([program, *words[1:]])]
-    if program in _WRAPPERS or program in _SHELLS:
+    if program in _WRAPPERS or program in SHELLS:
         for number in range(1, len(words)):
             inner = words[number].rpartition("/")[2]
             forms += [" ".join(words[number:]), " ".join([inner, *words[number + 1 :]])]
     text = " ".join(shlex.quote(word) if not word or _QUOTED.search(word) else word for word in words)
-    return Part(text, tuple(dict.fromkeys(form for form in forms if form != text)))
+    return Part(text, tuple(dict.fromkeys(form for form in forms if form != text)), tuple(words), written)
 
 
 def _text(node: Any) -> str:

@@ -9,25 +9,30 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from pydantic_core import to_json
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from handraise.asks import Answer, Ask, Handling, Origin
 from handraise.broker import Broker
 from handraise.errors import AskDoesNotFit, AskNotFound, Forbidden, Overloaded
+from handraise.links import DAY, Links
 from handraise.server.gate import require, source_of
 from handraise.server.http import Gone, RouteNotFound, WrongMethod, hung_up, query, read_body, seconds_in, send_json
 from handraise.stores import Query
+from handraise.tables import SETTLED
 from handraise.tokens import OWNED, Token
 from handraise.wire import (
     AnswerBody,
     AskBody,
     BadBody,
     DeliveriesBody,
+    LinkBody,
     RejectBody,
     Stored,
     WithdrawBody,
     parse,
     parse_ask_body,
+    time_text,
 )
 
 __all__ = ["AskRoutes", "number", "who"]
@@ -35,6 +40,8 @@ __all__ = ["AskRoutes", "number", "who"]
 MOST_WAITS = 5_000  # each parked call costs a connection and about 20 kB; more belong on one stream
 PAGE = 100
 MOST_LISTED = 1_000
+LONGEST_SEARCH = 500  # characters
+OLDEST, NEWEST = "oldest", "newest"
 
 Action = Callable[[Scope, Receive, Send, str], Awaitable[None]]
 
@@ -44,11 +51,13 @@ class AskRoutes:
         self._broker = broker
         self._most_waits = most_waits
         self._waits = 0
+        self._links = Links(broker.store, clock=broker.clock)
         self.actions: dict[str, Action] = {
             "answer": self._answer,
             "reject": self._reject,
             "keep-waiting": self._keep_waiting,
             "withdraw": self._withdraw,
+            "link": self._link,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,12 +152,19 @@ class AskRoutes:
 
     async def _list(self, scope: Scope, send: Send) -> None:
         require(scope, "answer")
-        asked = query(scope["query_string"], "state", "agent", "session", "run", "after", "limit")
+        asked = query(scope["query_string"], "state", "agent", "session", "run", "q", "order", "after", "limit")
         after = number(asked.pop("after", "0"), name="after")
         limit = number(asked.pop("limit", str(PAGE)), name="limit", least=1, most=MOST_LISTED)
-        if asked.get("state") not in (None, "asked", "answered", "rejected", "withdrawn"):
-            raise BadBody("state is one of asked, answered, rejected, withdrawn")
-        page = await self._broker.store.find(Query(**asked), after=after, limit=limit + 1)
+        if asked.get("state") not in (None, "asked", "answered", "rejected", "withdrawn", SETTLED):
+            raise BadBody(f"state is one of asked, answered, rejected, withdrawn, {SETTLED}")
+        order, text = asked.pop("order", OLDEST), asked.pop("q", "")
+        if order not in (OLDEST, NEWEST):
+            raise BadBody(f"order is {OLDEST} or {NEWEST}: which ask comes first")
+        if len(text) > LONGEST_SEARCH:
+            raise BadBody(f"q has {len(text)} characters; at most {LONGEST_SEARCH} can be looked for")
+        page = await self._broker.store.find(
+            Query(**asked), after=after, limit=limit + 1, newest=order == NEWEST, text=text or None
+        )
         now = self._broker.clock.now()
         told = ",".join(stored.text(now) for stored in page[:limit])
         more = f',"next":"{page[limit - 1].seq}"' if len(page) > limit else ""
@@ -189,6 +205,19 @@ class AskRoutes:
             said = replace(said, rejected=body.answer.rejected)
         taken = await self._broker.take_back(token.own_id(id), reason=body.reason, answer=said, source=source_of(scope))
         await self._tell(send, taken)
+
+    async def _link(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
+        """Whoever holds the link answers in the name of its maker, or of whom an admin names."""
+        token = require(scope, "answer")
+        body = parse(LinkBody, await read_body(scope, receive))
+        stored = await self._broker.pending((await self._seen(token, id)).id)
+        by, _ = who(token, by=body.by, via=None)
+        via = body.via if body.via and body.via != "policy" else "link"
+        secret, expires_at = await self._links.make(
+            stored.id, by=by, via=via, maker=token.name, seconds=body.expires_in or DAY
+        )
+        told = {"url": f"{Request(scope).base_url}a/{secret}", "expires_at": time_text(expires_at)}
+        await send_json(send, to_json(told), status=201)
 
     async def deliveries(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/deliveries`: agents took answers, or could not."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from handraise.asks import State
+from handraise.tables import SETTLED
 from handraise.wire import Stored, StoredEvent
 
 __all__ = [
@@ -25,12 +26,14 @@ __all__ = [
     "Query",
     "Row",
     "Seen",
+    "Statement",
     "Store",
     "Tail",
     "without_password",
 ]
 
 Row: TypeAlias = tuple[Any, ...]
+Statement: TypeAlias = tuple[str, Sequence[Any]]  # with its values
 Tail: TypeAlias = Callable[[Sequence[StoredEvent]], None]
 Page: TypeAlias = tuple[str, Sequence[str], Sequence[Row]]  # of a table: its name, columns, whole rows
 
@@ -92,7 +95,7 @@ class OpenAsks(NamedTuple):
 class Query:
     """Which asks, or events about which asks. Empty means all."""
 
-    state: State | None = None
+    state: State | Literal["settled"] | None = None  # settled: whatever is not asked any more
     agent: str | None = None
     session: str | None = None
     run: str | None = None
@@ -100,6 +103,8 @@ class Query:
     owner: str | None = None
 
     def matches(self, stored: Stored) -> bool:
+        if self.state == SETTLED:
+            return stored.state != "asked" and replace(self, state=None).matches(stored)
         return all(value is None or getattr(stored, key) == value for key, value in self.items())
 
     def items(self) -> tuple[tuple[str, str | None], ...]:
@@ -137,6 +142,9 @@ class Database(Protocol):
         With a `topic`, whoever hears it is told once it is committed, at every desk of the database.
         """
 
+    async def write_all(self, *statements: Statement, topic: str | None = None) -> list[list[Row]]:
+        """The same with several statements, which are all in one commit, or none of them is."""
+
     async def read(self, sql: str, *values: Any) -> list[Row]:
         """Read what was committed. For small, keyed reads."""
 
@@ -169,8 +177,14 @@ class Store(Database, Protocol):
     async def newest(self, bases: Sequence[str]) -> dict[str, Stored]:
         """By base, the ask opened last among those whose id is that base with an ordinal."""
 
-    async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
-        """Asks in the order they were first asked, those with `seq` above `after`."""
+    async def find(
+        self, query: Query, *, after: int = 0, limit: int = 100, newest: bool = False, text: str | None = None
+    ) -> list[Stored]:
+        """Asks in the order they were first asked, those with `seq` above `after`.
+
+        With `newest` it is the other way around: those with `seq` below `after`, where 0 begins with the last one.
+        With `text` only those in which people see it, in any case: in what was asked, answered, or said at the end.
+        """
 
     async def history(
         self, query: Query, *, after: int, limit: int, since: int | None = None, types: Sequence[str] = ()

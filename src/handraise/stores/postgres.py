@@ -26,6 +26,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from uuid import uuid4
 
 from handraise.errors import SettingsError, StoreError, StoreFailed
+from handraise.search import Dialect, search
 from handraise.stores import (
     Change,
     Changed,
@@ -36,6 +37,7 @@ from handraise.stores import (
     Query,
     Row,
     Seen,
+    Statement,
     Tail,
     without_password,
 )
@@ -68,6 +70,7 @@ T = TypeVar("T")
 Connection: TypeAlias = Any  # asyncpg comes without types
 
 SCHEMA = "handraise"
+_DIALECT = Dialect('strpos(lower({column} collate "C"), ?) > 0')
 OLDEST_VERSION = 13  # those before are not looked after any more
 NAME = "handraise"  # as the database knows our connections
 LOCK = 4263  # the first half of our advisory lock keys; the second is the table or the purpose
@@ -314,8 +317,20 @@ class PostgresStore:
         rows = await self._fetch(_NEWEST, [base for base in bases if "\0" not in base])
         return {row[0]: Stored._make(tuple(row)[1:]) for row in rows}
 
-    async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
-        sql, values = find(query.items(), after=after, limit=limit)
+    async def find(
+        self, query: Query, *, after: int = 0, limit: int = 100, newest: bool = False, text: str | None = None
+    ) -> list[Stored]:
+        if text:
+            return await search(
+                text,
+                query.items(),
+                after=after,
+                limit=limit,
+                newest=newest,
+                dialect=_DIALECT,
+                fetch=lambda sql, values: self._fetch(sql, *values),
+            )
+        sql, values = find(query.items(), after=after, limit=limit, newest=newest)
         return [Stored._make(row) for row in await self._fetch(sql, *values)]
 
     async def history(
@@ -372,11 +387,17 @@ class PostgresStore:
     # Other rooms ------------------------------------------------------------------------------------------
 
     async def write(self, sql: str, *values: Any, topic: str | None = None) -> list[Row]:
-        async def run(connection: Connection) -> list[Row]:
-            return [tuple(row) for row in await connection.fetch(_numbered(sql), *values)]
+        [rows] = await self.write_all((sql, values), topic=topic)
+        return rows
 
-        [rows] = await self._write(_Free(run), topic=topic)
-        return rows  # type: ignore[no-any-return]
+    async def write_all(self, *statements: Statement, topic: str | None = None) -> list[list[Row]]:
+        def step(sql: str, values: Sequence[Any]) -> _Free:
+            async def run(connection: Connection) -> list[Row]:
+                return [tuple(row) for row in await connection.fetch(_numbered(sql), *values)]
+
+            return _Free(run)
+
+        return await self._write(*(step(*statement) for statement in statements), topic=topic)
 
     async def read(self, sql: str, *values: Any) -> list[Row]:
         return [tuple(row) for row in await self._fetch(sql, *values)]

@@ -10,6 +10,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import re
 import sqlite3
 import threading
 from collections import Counter
@@ -23,7 +24,8 @@ from queue import SimpleQueue
 from typing import IO, Any, NamedTuple, TypeVar
 
 from handraise.errors import StoreError, StoreFailed, StoreInUse
-from handraise.stores import Change, Changed, NewAsk, OpenAsks, Opened, Page, Query, Row, Seen, Tail
+from handraise.search import Dialect, search
+from handraise.stores import Change, Changed, NewAsk, OpenAsks, Opened, Page, Query, Row, Seen, Statement, Tail
 from handraise.tables import (
     COLUMNS,
     DEADLINES,
@@ -46,6 +48,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MEMORY = ":memory:"
+# As fast as it gets there, and it knows the case of ASCII only.
+_DIALECT = Dialect(r"{column} like ? escape '!'", lambda text: "%" + re.sub("([!%_])", r"!\1", text) + "%")
 
 _NEW = ("seq", *(name for name in NewAsk._fields if name != "events"))
 _OPEN = f"""
@@ -173,8 +177,14 @@ class SqliteStore:
         rows = ((base, self._reader.execute(NEWEST, (base,)).fetchone()) for base in bases)
         return {base: Stored._make(row) for base, row in rows if row is not None}
 
-    async def find(self, query: Query, *, after: int = 0, limit: int = 100) -> list[Stored]:
-        sql, values = find(query.items(), after=after, limit=limit)
+    async def find(
+        self, query: Query, *, after: int = 0, limit: int = 100, newest: bool = False, text: str | None = None
+    ) -> list[Stored]:
+        if text:
+            return await search(
+                text, query.items(), after=after, limit=limit, newest=newest, dialect=_DIALECT, fetch=self._list
+            )
+        sql, values = find(query.items(), after=after, limit=limit, newest=newest)
         return [Stored._make(row) for row in await self._list(sql, values)]
 
     async def history(
@@ -228,6 +238,12 @@ class SqliteStore:
     async def write(self, sql: str, *values: Any, topic: str | None = None) -> list[Row]:
         def run(connection: sqlite3.Connection, told: _Events) -> list[Row]:
             return connection.execute(sql, values).fetchall()
+
+        return await self._write(run, topic=topic)
+
+    async def write_all(self, *statements: Statement, topic: str | None = None) -> list[list[Row]]:
+        def run(connection: sqlite3.Connection, told: _Events) -> list[list[Row]]:
+            return [connection.execute(sql, values).fetchall() for sql, values in statements]
 
         return await self._write(run, topic=topic)
 

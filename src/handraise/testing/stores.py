@@ -10,11 +10,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from handraise.asks import Answer
+from handraise.asks import Answer, Option, Question
 from handraise.errors import StoreFailed
 from handraise.stores import Change, NewAsk, Opened, Page, Query, Store
 from handraise.testing.cases import Case, Report, run_cases
-from handraise.testing.samples import an_ask
+from handraise.testing.samples import a_permission, an_ask
 from handraise.wire import StoredEvent, answer_text, content_text
 
 __all__ = ["check_store"]
@@ -249,6 +249,100 @@ async def asks_are_found_by_every_column_of_a_query(subject: Subject) -> None:
         assert await subject.store.find(query) == [], f"{query} found something"
 
 
+async def the_newest_asks_are_found_first_where_that_is_wanted(subject: Subject) -> None:
+    ids = [f"ask {number}" for number in range(12)]
+    for id in ids:
+        await subject.store.open(row(id))
+    found: list[str] = []
+    after = 0
+    while page := await subject.store.find(Query(), after=after, limit=5, newest=True):
+        assert len(page) <= 5, f"a page of 5 has {len(page)}"
+        found += [stored.id for stored in page]
+        after = page[-1].seq
+        await subject.store.open(row(f"meanwhile {after}"))
+        if len(found) < 8:
+            await subject.store.change(found[0], closing())
+    assert found == ids[::-1], f"with others arriving meanwhile, found {found}"
+    [last] = await subject.store.find(Query(), limit=1, newest=True)
+    assert last.id == f"meanwhile {after}", f"the newest one is {last.id}"
+
+
+async def what_is_settled_is_found_whatever_became_of_it(subject: Subject) -> None:
+    for id in "abcd":
+        await subject.store.open(row(id, agent="x" if id in "ab" else "y"))
+    await subject.store.change("a", closing())
+    await subject.store.change("b", closing()._replace(set={"state": "rejected", "answer": said()}, event="rejected"))
+    await subject.store.change("c", WITHDRAWN)
+    for query, ids in ((Query(state="settled"), "abc"), (Query(state="settled", agent="y"), "c")):
+        found = await subject.store.find(query)
+        assert [stored.id for stored in found] == list(ids), f"{query}: found {[stored.id for stored in found]}"
+        assert all(query.matches(stored) for stored in found), f"{query} does not match what it finds"
+    waiting = await subject.store.get("d")
+    assert waiting is not None and not Query(state="settled").matches(waiting), "what waits matches as settled"
+
+
+async def a_text_is_found_wherever_people_see_it(subject: Subject) -> None:
+    question = Question("Shall I drop Ærø?", (Option("Yes, now", description="at once", preview="select 1"),))
+    ask = an_ask(id="asked", questions=(question,), agent="zed", cwd="/srv/shop", run="r7", extra={"ticket": "AB-12"})
+    command = a_permission(id="wanted", command='echo "100%" \\ a_b', input={"deep": ["inside"]}, session="s2")
+    for each in (ask, command):
+        await subject.store.open(row(each.id, content=content_text(each), session=each.origin.session))
+    await subject.store.open(row("answered"))
+    await subject.store.change("answered", closing(answer_text(Answer(reason="Frühestens morgen", by="ana"))))
+    await subject.store.open(row("withdrawn"))
+    await subject.store.change("withdrawn", WITHDRAWN._replace(set={"state": "withdrawn", "withdrawn_reason": "Weg."}))
+    expected = {
+        "asked": ("drop ærø", "ÆRØ", "yes, NOW", "at once", "select 1", "zed", "/srv/shop", "r7", "ab-12", "asked"),
+        "wanted": ('echo "100%" \\ A_B', "100%", "a_b", '"', "\\", "inside", "Bash", "build folder"),
+        "answered": ("FRÜHESTENS", "morgen", "ana"),
+        "withdrawn": ("weg.", "Weg"),
+    }
+    for id, texts in expected.items():
+        for text in texts:
+            found = [stored.id for stored in await subject.store.find(Query(), text=text)]
+            assert found == [id], f"{text!r}: found {found}"
+    for text in ("%", "_"):  # signs for anything, elsewhere
+        found = [stored.id for stored in await subject.store.find(Query(), text=text)]
+        assert found == ["wanted"], f"{text!r}: found {found}"
+    for text in ("a%b", "d_op", "questions", "permission", "choice", "Ær0", "nowhere", "\0", "\ud800", "x" * 500):
+        found = [stored.id for stored in await subject.store.find(Query(), text=text)]
+        assert found == [], f"{text!r}: found {found}"
+
+
+async def a_text_is_found_in_any_case(subject: Subject) -> None:
+    texts = {"a": "STRASSE nach ΑΘΉΝΑ", "b": "Straße nach Москва", "c": "数据库 İstanbul"}
+    for id, text in texts.items():
+        await subject.store.open(row(id, content=content_text(an_ask(id=id, questions=(Question(text),)))))
+    for text, ids in {
+        "straße": "ab",
+        "strasse": "ab",
+        "αθήνα": "a",
+        "МОСКВА": "b",
+        "数据": "c",
+        "ISTANBUL": "",
+    }.items():
+        found = [stored.id for stored in await subject.store.find(Query(), text=text)]
+        assert found == list(ids), f"{text!r}: found {found}"
+
+
+async def a_search_pages_and_keeps_to_its_query(subject: Subject) -> None:
+    for number in range(30):
+        header = "Deploy" if number % 3 == 0 else "Build"
+        content = content_text(an_ask(id=f"{number:02}", questions=(Question("Go on?", header=header),)))
+        await subject.store.open(row(f"{number:02}", content=content, agent="x" if number % 2 else "y"))
+    for newest in (False, True):
+        found: list[str] = []
+        after = 0
+        while page := await subject.store.find(Query(), after=after, limit=3, newest=newest, text="deploy"):
+            found += [stored.id for stored in page]
+            after = page[-1].seq
+            await subject.store.open(row(f"meanwhile {newest} {after}"))
+        expected = [f"{number:02}" for number in range(0, 30, 3)]
+        assert found == (expected[::-1] if newest else expected), f"newest={newest}: found {found}"
+    found = [stored.id for stored in await subject.store.find(Query(agent="x"), text="deploy")]
+    assert found == [f"{number:02}" for number in range(3, 30, 6)], f"of agent x: found {found}"
+
+
 async def history_is_every_event_once_with_the_ask_as_it_was_then(subject: Subject) -> None:
     opened = await subject.store.open(row("a", deadline=NOW + 10))
     answered = await subject.store.change("a", closing())
@@ -472,6 +566,19 @@ async def other_rooms_write_and_read_their_rows(subject: Subject) -> None:
     assert await subject.store.write(insert, "s1", "scripted", NOW) == [("s1",)]
     rows = await subject.store.read("select id, agent, parent, created_at from sessions where id = ?", "s1")
     assert rows == [("s1", "scripted", None, NOW)], f"read {rows}"
+
+
+async def several_statements_are_one_commit(subject: Subject) -> None:
+    insert = "insert into sessions (id, agent, created_at) values (?, ?, ?) returning id"
+    both = [(insert, ("s1", "scripted", NOW)), (insert, ("s2", "scripted", NOW))]
+    assert await subject.store.write_all(*both) == [[("s1",)], [("s2",)]]
+    try:
+        await subject.store.write_all((insert, ("s3", "scripted", NOW)), both[0])
+    except Exception:
+        rows = await subject.store.read("select id from sessions order by id")
+        assert rows == [("s1",), ("s2",)], f"of statements that failed together there is {rows}"
+    else:
+        raise AssertionError("it was taken")
 
 
 async def a_topic_is_heard_by_those_who_want_it(subject: Subject) -> None:
@@ -777,6 +884,11 @@ _CASES = (
     the_newest_of_a_base_is_the_one_opened_last,
     asks_are_found_page_by_page_in_the_order_they_were_asked,
     asks_are_found_by_every_column_of_a_query,
+    the_newest_asks_are_found_first_where_that_is_wanted,
+    what_is_settled_is_found_whatever_became_of_it,
+    a_text_is_found_wherever_people_see_it,
+    a_text_is_found_in_any_case,
+    a_search_pages_and_keeps_to_its_query,
     history_is_every_event_once_with_the_ask_as_it_was_then,
     history_has_what_a_query_wants,
     history_has_what_was_told_since_and_the_types_that_are_wanted,
@@ -793,6 +905,7 @@ _CASES = (
     an_ask_settled_while_its_first_event_is_pruned_stays_with_its_last,
     no_number_is_given_out_twice_after_everything_was_pruned,
     other_rooms_write_and_read_their_rows,
+    several_statements_are_one_commit,
     a_topic_is_heard_by_those_who_want_it,
     a_topic_that_was_not_written_is_not_heard,
     somebody_who_hears_and_breaks_hurts_nobody_else,
