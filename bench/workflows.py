@@ -1,8 +1,9 @@
 """`make bench-workflows`: what workflows cost, on SQLite and on PostgreSQL. Writes docs/workflow-performance.md.
 
 Steps that do nothing, so that what is measured is the engine and the durable rows it writes: two a step. How that
-changes with what the trace holds already; what a run costs that waits for a person, in memory and after a kill; and how
-long after the death of a worker another one has its runs, beside the lease.
+changes with what the trace holds already; what a run costs that waits for a person, in memory and after a kill, and how
+soon it goes on when it is given what it waits for; and how long after the death of a worker another one has its runs,
+beside the lease.
 """
 
 import argparse
@@ -16,10 +17,11 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 from databases import Databases, DatabaseUnavailable, SqliteFiles, postgres
@@ -33,7 +35,9 @@ from servers import Server, desk
 DOCS = Path(__file__).parent.parent / "docs"
 PATIENCE = 300.0
 AT_ONCE = 1000  # rows of a statement that fills the trace
+AT_A_TIME = 8  # people who give at the same time
 WORKFLOWS = """
+import asyncio
 from handraise.workflow import Workflow, checkpoint
 
 def named(number):
@@ -44,6 +48,11 @@ def named(number):
 
 many = Workflow("many", *(named(number) for number in range(STEPS)))
 wait = Workflow("wait", checkpoint("review", output=int))
+
+async def hold() -> None:
+    await asyncio.Event().wait()
+
+held = Workflow("held", hold)
 """
 
 
@@ -54,12 +63,13 @@ class Plan:
     steps: int = 500
     together: int = 20  # runs at the same time
     rows: tuple[int, ...] = (10, 1_000, 100_000)  # in the trace before
+    given: int = 50  # runs, one after the other
     waiting: int = 1000
     leases: tuple[float, ...] = (2.0, 5.0, 15.0)
     rounds: int = 3
 
 
-QUICK = Plan(steps=50, together=5, rows=(10, 1000), waiting=20, leases=(1.0,), rounds=1)
+QUICK = Plan(steps=50, together=5, rows=(10, 1000), given=5, waiting=20, leases=(1.0,), rounds=1)
 
 
 @dataclass
@@ -69,9 +79,11 @@ class Figures:
     alone: float = 0.0  # steps/s of one run
     together: float = 0.0  # of several
     cost: dict[int, float] = field(default_factory=dict)  # milliseconds a step, by rows
+    given: float = 0.0  # milliseconds from giving what a run waits for until it has ended
     each: float = 0.0  # kB of a run that waits
-    back: float = 0.0  # seconds from the start of the process until the runs go on
-    bare: float = 0.0  # the same with nothing to take up
+    back: float = 0.0  # seconds from the kill until all runs are told to wait again
+    bare: float = 0.0  # the same with no run at all
+    on: float = 0.0  # seconds from the first being given what it waits for until all of them have ended
     takeover: dict[float, list[float]] = field(default_factory=dict)  # seconds, by lease
 
 
@@ -138,6 +150,32 @@ async def _steps(folder: Path, database: str, rows: int, plan: Plan, figures: Fi
             figures.together = plan.steps * plan.together / statistics.median(several)
 
 
+def measure_given(databases: Databases, folder: Path, plan: Plan, figures: Figures) -> None:
+    with databases.fresh(folder) as database:
+        asyncio.run(_given(folder, database, plan, figures))
+    _forget(folder)
+
+
+async def _given(folder: Path, database: str, plan: Plan, figures: Figures) -> None:
+    """One run after the other, each of them asleep when it is given what it waits for."""
+    file = written(folder, steps=1)
+    taken = []
+    async with working(folder, database) as (broker, journal), journal.changes() as changed:
+        for _ in range(plan.given):
+            wanted = NewRun(workflow="wait", file=str(file), cwd=str(file.parent), input={})
+            run = (await journal.create(wanted, by="bench", at=1)).id
+            async with asyncio.timeout(PATIENCE):
+                while not await broker.store.read("select 1 from runs where id = ? and asleep_until is not null", run):
+                    await asyncio.sleep(0.005)  # nobody is told of that
+                begin = perf_counter()
+                await journal.give(f"{run}.review", 1, by="bench", via="bench", at=1)
+                while (await journal.get(run)).state == "open":
+                    changed.clear()
+                    await changed.wait()
+            taken.append(perf_counter() - begin)
+    figures.given = statistics.median(taken) * 1000
+
+
 def _forget(folder: Path) -> None:
     for file in folder.glob("desk.db*"):
         file.unlink()
@@ -158,11 +196,23 @@ def until_waiting(server: Server, run: str) -> None:
     assert told["state"] == "waiting", told
 
 
-def gone_on(server: Server, run: str) -> None:
-    """Somebody decides, and the run ends."""
-    call(server, f"/v1/checkpoints/{run}.review", {"output": 1})
-    while (told := call(server, f"/v1/runs/{run}?wait=30"))["state"] != "done":
-        assert told["state"] in ("running", "waiting"), told
+def waiting(server: Server) -> int:
+    """How many of the newest runs wait for a person; the desk tells at most a thousand."""
+    return sum(told["state"] == "waiting" for told in call(server, "/v1/runs?limit=1000")["runs"])
+
+
+def until_all_wait(server: Server, plan: Plan) -> None:
+    while waiting(server) < plan.waiting:
+        sleep(0.01)
+
+
+def gone_on(server: Server, runs: list[str]) -> None:
+    """Somebody decides, and they end."""
+    with ThreadPoolExecutor(AT_A_TIME) as people:
+        list(people.map(lambda run: call(server, f"/v1/checkpoints/{run}.review", {"output": 1}), runs))
+    for run in runs:
+        while (told := call(server, f"/v1/runs/{run}?wait=30"))["state"] != "done":
+            assert told["state"] in ("running", "waiting"), told
 
 
 def measure_waiting(databases: Databases, folder: Path, plan: Plan, figures: Figures) -> None:
@@ -176,21 +226,22 @@ def measure_waiting(databases: Databases, folder: Path, plan: Plan, figures: Fig
             runs = [call(server, "/v1/runs", wanted)["id"] for _ in range(plan.waiting)]
             until_waiting(server, runs[-1])
             figures.each = (resident_megabytes([server.pid]) - before) * 1000 / plan.waiting
+            until_all_wait(server, plan)
             server.kill()
         begin = perf_counter()
         with desk(folder / "desk", database=database, port=server.port) as again:
-            gone_on(again, runs[0])
-            gone_on(again, runs[-1])
+            until_all_wait(again, plan)
             figures.back = perf_counter() - begin
+            begin = perf_counter()
+            gone_on(again, runs)
+            figures.on = perf_counter() - begin
     _forget(folder)
     with databases.fresh(folder) as database:
-        with desk(folder / "bare", database=database):
-            pass
+        with desk(folder / "bare", database=database) as server:
+            server.kill()
         begin = perf_counter()
         with desk(folder / "bare", database=database) as server:
-            run = call(server, "/v1/runs", wanted)["id"]
-            until_waiting(server, run)
-            gone_on(server, run)
+            assert waiting(server) == 0
             figures.bare = perf_counter() - begin
     _forget(folder)
 
@@ -230,7 +281,7 @@ async def seconds_until_taken_over(folder: Path, *, database: str, lease: float)
     try:
         journal = Journal(store)
         with a_worker(folder / "one", database=database, lease=lease) as one:
-            wanted = NewRun(workflow="wait", file=str(file), cwd=str(file.parent), input={})
+            wanted = NewRun(workflow="held", file=str(file), cwd=str(file.parent), input={})
             run = (await journal.create(wanted, by="bench", at=1)).id
 
             async def owner() -> str | None:
@@ -282,9 +333,12 @@ def report(results: dict[str, Figures], plan: Plan) -> str:
     row(f"steps/s, {plan.together} runs at once", [f"{each.together:,.0f}" for each in every])
     for rows in plan.rows:
         row(f"a step with {rows:,} rows in the trace", [f"{each.cost[rows]:.2f} ms" for each in every])
+    row("a checkpoint given until its run, which was asleep, has ended", [f"{each.given:.1f} ms" for each in every])
     row(f"memory of a run that waits, of {plan.waiting:,}", [f"{each.each:.1f} kB" for each in every])
-    row(f"kill -9 to the first and last of {plan.waiting:,} going on", [f"{each.back:.2f} s" for each in every])
-    row("the same with nothing that waits", [f"{each.bare:.2f} s" for each in every])
+    row(f"kill -9 until all {plan.waiting:,} are told to wait", [f"{each.back:.2f} s" for each in every])
+    row("the same with no run at all", [f"{each.bare:.2f} s" for each in every])
+    shown = [f"{each.on:.1f} s" for each in every]
+    row(f"all {plan.waiting:,} given, by {AT_A_TIME} at a time, until all have ended", shown)
     for lease in plan.leases:
         taken = [each.takeover.get(lease) for each in every]
         shown = ["–" if each is None else f"{statistics.median(each):.1f} s" for each in taken]
@@ -317,6 +371,7 @@ def main() -> None:
             print(f"{name}: steps", file=sys.stderr)
             measure_steps(databases, place, plan, figures)
             print(f"{name}: runs that wait", file=sys.stderr)
+            measure_given(databases, place, plan, figures)
             measure_waiting(databases, place, plan, figures)
             if name == "PostgreSQL":
                 print(f"{name}: taking over", file=sys.stderr)

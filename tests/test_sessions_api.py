@@ -18,6 +18,7 @@ from handraise.client import Client
 from handraise.config import Settings
 from handraise.errors import DeskBroke, SessionEnded, SessionNotFound
 from handraise.events import Asked, Event, Withdrawn
+from handraise.sessions import NewSession
 from serving import Served, a_client, eventually, first_event, path_of, refused, serving, told
 
 DATABASE = Question("Which database?", (Option("SQLite"), Option("Postgres")), header="Database")
@@ -102,6 +103,13 @@ async def test_a_session_is_started_waited_for_and_read(desk: Served, tmp_path: 
     assert texts(await said(desk.http, started["id"])) == [("person", "hello"), ("agent", "hello yourself")]
     listed = (await told(desk.http.get("/v1/sessions"), 200))["sessions"]
     assert [each["id"] for each in listed] == [started["id"]]
+
+
+async def test_a_session_of_a_run_says_which_step_it_works_on(desk: Served) -> None:
+    wanted = NewSession(agent="scripted", prompt="hello", run="run_1", step="plan")
+    record = await desk.broker.sessions.create(wanted, worker=None, machine=None, at=desk.broker.clock.now())
+    session = await told(desk.http.get(session_path(record.id)), 200)
+    assert (session["run"], session["step"]) == ("run_1", "plan")
 
 
 async def test_a_session_whose_agent_asks_is_waiting_until_somebody_answers(desk: Served) -> None:

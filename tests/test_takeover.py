@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,37 +148,51 @@ async def crashed(journal: Journal, times: int) -> None:
 class Office:
     """A broker, a worker and an engine on one store."""
 
-    def __init__(self, store: Store, agent: Scripted, home: Path) -> None:
+    def __init__(
+        self, store: Store, agent: Scripted, home: Path, *, name: str = "w1", journal: Journal | None = None
+    ) -> None:
         self._store, self._agent, self._home = store, agent, home
+        self._name = name
+        self._journal = journal or Journal(store)
         self._stack = AsyncExitStack()
+        self.clock = FakeClock()
 
     async def __aenter__(self) -> Office:
-        clock = FakeClock()
-        self.broker = await self._stack.enter_async_context(Broker(self._store, clock=clock))
+        self.broker = await self._stack.enter_async_context(Broker(self._store, clock=self.clock))
         agents = Agents(lambda name: AgentSettings(home=self._home))
         agents.put(self._agent)
-        self.worker = Worker(self.broker, self.broker.sessions, agents, name="w1", clock=clock)
+        self.worker = Worker(self.broker, self.broker.sessions, agents, name=self._name, clock=self.clock)
         await self._stack.enter_async_context(self.worker)
-        self.engine = Engine(Journal(self._store), self.worker, clock=clock)
+        ttl = 20 * PATIENCE  # so that nothing comes right only because somebody looks from time to time
+        self.engine = Engine(self._journal, self.worker, clock=self.clock, ttl=ttl)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def ended(self, run: str) -> RunRecord:
-        journal = Journal(self._store)
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """While runs are taken up here."""
         serving = asyncio.create_task(self.engine.serve())
         try:
-            async with asyncio.timeout(PATIENCE), journal.changes() as changed:
-                while True:
-                    changed.clear()
-                    record = await journal.get(run)
-                    if record.state != "open":
-                        return record
-                    await changed.wait()
+            yield
         finally:
             serving.cancel()
             await asyncio.wait([serving])
+
+    async def ended(self, run: str) -> RunRecord:
+        async with self.open():
+            return await has_ended(Journal(self._store), run)
+
+
+async def has_ended(journal: Journal, run: str) -> RunRecord:
+    async with asyncio.timeout(PATIENCE), journal.changes() as changed:
+        while True:
+            changed.clear()
+            record = await journal.get(run)
+            if record.state != "open":
+                return record
+            await changed.wait()
 
 
 @pytest.mark.parametrize(("times", "state"), [(PARKED_AFTER - 1, "done"), (PARKED_AFTER, "parked")])

@@ -15,7 +15,7 @@ from handraise.asks import Answer, Ask, Handling, Option, Origin, Question
 from handraise.broker import Broker
 from handraise.errors import PluginNotFound, SessionEnded, SettingsError
 from handraise.events import Asked
-from handraise.sessions import NewSession, SessionRecord
+from handraise.sessions import NewSession, SessionRecord, Sessions
 from handraise.stores import Store
 from handraise.testing import FakeClock, Scripted
 from handraise.worker import Agents, Worker, sole_worker
@@ -162,6 +162,16 @@ async def test_a_closed_session_is_done_and_takes_no_prompt(office: Office) -> N
     assert (await office.broker.get(ask.id)).state == "withdrawn"
     with pytest.raises(SessionEnded, match="done"):
         await office.order(session.id, "prompt", "hello")
+
+
+async def test_closing_a_session_that_is_not_open_here_withdraws_what_it_asked(office: Office) -> None:
+    session = await office.start("database")
+    ask = await office.asked()
+    await office.close()
+    await Sessions(office.store).order(session.id, "close", at=office.clock.now())
+    await office.open()
+    await office.until(session.id, "done")
+    assert (await office.broker.get(ask.id)).state == "withdrawn"
 
 
 async def test_a_session_that_was_only_mentioned_cannot_be_steered(office: Office) -> None:

@@ -47,9 +47,9 @@ def first() -> int:
     count("first")
     return 1
 
-def last(ask: str, left: str, after, review: int) -> dict[str, str]:
+def last(ask: str, left: str, after, review: int, second: int) -> dict[str, str]:
     count("last")
-    return {"ask": ask, "left": left, "after": after.output.strip(), "review": str(review)}
+    return {"ask": ask, "left": left, "after": after.output.strip(), "review": str(review), "second": str(second)}
 
 chaos = Workflow(
     "chaos",
@@ -63,13 +63,14 @@ chaos = Workflow(
             shell("after", "echo after >> COUNTS; echo {right}", if_cut="rerun"),
         ],
     ),
-    checkpoint("review", output=int),
+    parallel(checkpoint("review", output=int), checkpoint("second", output=int)),
     last,
 )
+waits = Workflow("waits", checkpoint("review", output=int), checkpoint("second", output=int))
 both = Workflow("both", agent("one", "both of them", agent="chaos", question_policy="forward"))
 """
-STEPS = ("first", "ask", "make", "left", "right", "after", "review", "last")
-EXPECTED = {"ask": "use Postgres", "left": "went down", "after": "right is done", "review": "7"}
+STEPS = ("first", "ask", "make", "left", "right", "after", "review", "second", "last")
+EXPECTED = {"ask": "use Postgres", "left": "went down", "after": "right is done", "review": "7", "second": "7"}
 ANSWERS = {"Database": "Postgres", "Way": "down", "First": "SQLite", "Then": "Postgres"}
 
 
@@ -162,6 +163,15 @@ async def asked(client: Client, run: str) -> list[Ask]:
     return [ask async for ask in client.asks(state="asked", run=run)]
 
 
+async def waits_at(client: Client, run: str, step: str) -> bool:
+    told = await client.call("GET", f"/v1/checkpoints?run={run}&state=open")
+    return [checkpoint["step"] for checkpoint in told["checkpoints"]] == [step]
+
+
+async def given(client: Client, run: str, step: str) -> None:
+    await client.call("POST", f"/v1/checkpoints/{run}.{step}", body={"output": 7})
+
+
 async def until(happened: Callable[[], Awaitable[Any]]) -> Any:
     """What it returns once that is something."""
     async with asyncio.timeout(PATIENCE):
@@ -188,7 +198,7 @@ async def check_effects(client: Client, project: Path, runs: Iterable[str]) -> N
     for run in runs:
         begun.update(str(event["step_id"]) for event in await trace(client, run) if event["type"] == "step_started")
     effects = Counter((project / COUNTS).read_text().split())
-    assert effects.keys() == set(STEPS) - {"review"}
+    assert effects.keys() == set(STEPS) - {"review", "second"}
     assert all(effects[step] <= begun[step] for step in effects), (effects, begun)
 
 
@@ -287,6 +297,26 @@ async def test_runs_end_the_same_with_the_desk_killed_at_random_moments(
     await gone(programs(project))
 
 
+async def test_runs_that_sleep_survive_a_kill_and_go_on_when_they_are_given(
+    tmp_path: Path, project: Path, nursery: Nursery
+) -> None:
+    async with one_desk(tmp_path, nursery) as (desk, client):
+        runs = [await started(client, project, workflow="waits") for _ in range(RUNS)]
+        for step in ("review", "second"):
+            for run in runs:
+                await until(lambda run=run, step=step: waits_at(client, run, step))  # type: ignore[misc]
+            await desk.kill()
+            await desk.start()
+            listed = (await client.call("GET", "/v1/runs"))["runs"]
+            assert {run["id"]: run["state"] for run in listed} == dict.fromkeys(runs, "waiting")
+            for run in runs:
+                await given(client, run, step)
+        for run in runs:
+            assert ((await ended(client, run))["state"], (await ended(client, run))["output"]) == ("done", 7)
+            told = Counter((event["type"], event.get("step_id")) for event in await trace(client, run))
+            assert set(told.values()) == {1}, told
+
+
 # Two workers on PostgreSQL ----------------------------------------------------------------------------------------
 
 
@@ -304,6 +334,10 @@ class Crew:
             "select workers.name from runs join workers on workers.id = runs.owner where runs.id = ?", run
         )
         return next((each for each in self.workers if rows and each.said.endswith(rows[0][0])), None)
+
+    async def sleeps(self, run: str) -> bool:
+        rows = await self.store.read("select owner from runs where id = ? and asleep_until is not null", run)
+        return rows == [(None,)]
 
     def other(self, worker: Child) -> Child:
         return self.workers[worker is self.workers[0]]
@@ -382,6 +416,24 @@ async def test_runs_end_the_same_with_workers_killed_and_ended_at_random_moments
     for worker in crew.workers:
         await worker.kill()
     await gone(programs(project))
+
+
+async def test_runs_that_sleep_are_nobodys_and_go_on_wherever_somebody_is(crew: Crew, project: Path) -> None:
+    client = crew.client
+    runs = [await started(client, project, workflow="waits") for _ in range(RUNS)]
+    for run in runs:
+        await until(lambda run=run: crew.sleeps(run))  # type: ignore[misc]
+    for worker in crew.workers:
+        await worker.kill()
+    for run in runs:
+        await given(client, run, "review")
+    await crew.workers[1].start()
+    for run in runs:
+        await until(lambda run=run: waits_at(client, run, "second"))  # type: ignore[misc]
+        await given(client, run, "second")
+        assert (await ended(client, run))["output"] == 7
+        told = Counter((event["type"], event.get("step_id")) for event in await trace(client, run))
+        assert set(told.values()) == {1}, told
 
 
 async def test_a_worker_that_was_stopped_for_longer_than_its_lease_writes_nothing_and_ends_its_agents(

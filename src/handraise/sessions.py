@@ -99,6 +99,8 @@ class SessionRecord:
             "parent": self.parent,
             "cwd": self.cwd,
             "machine": self.machine,
+            "run": self.run,
+            "step": self.step,
             "mode": self.mode,
             "command": list(self.command) or None,
             "error": self.error,
@@ -306,8 +308,10 @@ class Sessions:
         return {id for (id,) in rows}
 
     async def may_be_driven(self, run: str) -> bool:
-        """Whether a session of a run is anybody's: while the run is open, it is for whoever runs that."""
-        return not await self._database.read("select 1 from runs where id = ? and state = 'open'", run)
+        """Whether a session of a run is anybody's: while the run goes on, it is for whoever runs that."""
+        return not await self._database.read(
+            "select 1 from runs where id = ? and state = 'open' and asleep_until is null", run
+        )
 
     async def owned(self, worker: str) -> list[SessionRecord]:
         """The sessions of a worker that have something to do: a turn that was cut off, or an order."""

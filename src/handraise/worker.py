@@ -150,6 +150,7 @@ class Worker:
         self.has_heirs = False  # whether there are other workers, which take over our runs when we leave or seem dead
         self._halted: set[str] = set()
         self._held: dict[str, Callable[[], bool]] = {}  # the runs whose sessions are ours, and whether they still are
+        self._awaited: dict[str, asyncio.Event] = {}  # the sessions that steps wait for; set when an order has ended
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -195,9 +196,10 @@ class Worker:
 
     async def work(self, wanted: NewSession, *, turns: int) -> Outcome:
         record = await self.create(wanted)
-        async with self.sessions.changes() as changed:
+        ended = self._awaited[record.id] = asyncio.Event()
+        try:
             while True:
-                changed.clear()
+                ended.clear()
                 record = await self.sessions.get(record.id)
                 if record.worker not in (None, self.name) or record.id in self._halted:
                     return Outcome(None, is_lost=True)
@@ -206,7 +208,10 @@ class Worker:
                     return Outcome(replies[turns - 1], error="the turn was aborted")
                 if record.state in ("failed", "done") and not record.orders:
                     return Outcome(None, error=record.error or "the session was closed")
-                await changed.wait()
+                await ended.wait()  # all that can end it is carried out here
+        finally:
+            if self._awaited.get(record.id) is ended:
+                del self._awaited[record.id]
 
     async def tell(self, session: str, text: str, *, turn: int) -> None:
         if await self.sessions.prompts(session) < turn:
@@ -223,8 +228,16 @@ class Worker:
         self._held[run] = is_ours
         self._changed.set()
 
+    def let_go(self, session: str) -> None:
+        if (live := self._live.get(session)) is not None:
+            live.let_go()
+
     def release(self, run: str) -> None:
         self._held.pop(run, None)
+        for live in self._live.values():
+            if live.run_id == run:
+                live.let_go()
+        self._changed.set()  # what was ordered meanwhile may be carried out now
 
     async def drop(self, run: str, *, within: float) -> None:
         self._held.pop(run, None)
@@ -238,11 +251,11 @@ class Worker:
                 task.cancel()  # which kills an agent that is still being left in order
             await asyncio.wait(left, timeout=within)
 
-    async def take_back(self, session: str) -> None:
+    async def take_back(self, session: str, *, reason: str = "its machine is gone, and the step began again") -> None:
         for each in (session, *await self.sessions.children(session)):
             async for ask in self.desk.asks(state="asked", session=each):
                 with suppress(AlreadyAnswered, AskWithdrawn, AskNotFound):
-                    await self.desk.withdraw(ask.id, reason="its machine is gone, and the step began again")
+                    await self.desk.withdraw(ask.id, reason=reason)
 
     def halted(self, session: str) -> None:
         self._halted.add(session)
@@ -291,6 +304,11 @@ class Worker:
             await self._changed.wait()
             self._changed.clear()
 
+    def ended(self, session: str) -> None:
+        """One of its orders was carried out, or broke."""
+        if (awaited := self._awaited.get(session)) is not None:
+            awaited.set()
+
     def forget(self, id: str) -> None:
         self._live.pop(id, None)
         self._changed.set()
@@ -321,6 +339,7 @@ class _Live:
         self._has_order = asyncio.Event()
         self._turn: asyncio.Task[Reply | None] | None = None
         self._stopping = False
+        self._may_go = False
         self._aborted = ""  # why the turn was ended, where that was us
         self._outcome: _Outcome | None = None  # of the order that was carried out last
 
@@ -342,6 +361,11 @@ class _Live:
         if self._turn is not None:
             self._turn.cancel()
 
+    def let_go(self) -> None:
+        """Nobody is likely to want more of it: leave the agent once it has nothing to do."""
+        self._may_go = True
+        self._has_order.set()
+
     async def run(self) -> None:
         keeping = asyncio.create_task(self._ear.keep())
         staleness = asyncio.create_task(self._watch_staleness())
@@ -350,6 +374,7 @@ class _Live:
         except Exception:
             log.exception("session %s broke", self._record.id)
             await self._write("failed", error="handraise broke here; the log of the worker says why")
+            self._worker.ended(self._record.id)
         finally:
             staleness.cancel()
             await self._leave()
@@ -361,6 +386,8 @@ class _Live:
         while not self._stopping:
             order = next(iter(self._orders.values()), None)
             if order is None:
+                if self._may_go:
+                    return
                 self._has_order.clear()
                 try:
                     async with asyncio.timeout(IDLE):
@@ -382,6 +409,8 @@ class _Live:
             if self._session is not None:
                 session, self._session = self._session, None
                 await session.close()
+            else:  # nobody else takes back what it asked before it was left
+                await self._worker.take_back(self._record.id, reason="its session was closed")
             self._outcome = _Outcome("done")
             await self._end(order)
             return False
@@ -395,6 +424,7 @@ class _Live:
         if outcome is not None:
             writes.append(self._write(outcome.state, error=outcome.error, handle=outcome.handle))
         await asyncio.gather(*writes)  # begun in one breath, they are in one batch of the store
+        self._worker.ended(self._record.id)
 
     async def _run_turn(self, order: Order) -> bool:
         if not order.started:
@@ -493,7 +523,8 @@ class _Live:
         if session is None:
             return
         try:
-            if self.run_id is not None and self._worker.has_heirs and isinstance(session, Haltable):
+            has_heirs = self._stopping and self.run_id is not None and self._worker.has_heirs
+            if has_heirs and isinstance(session, Haltable):
                 self._worker.halted(self._record.id)
                 await session.halt()
             else:

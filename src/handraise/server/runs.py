@@ -126,7 +126,7 @@ class Runs:
         require(request.scope, "answer")
         asked = query(request.scope["query_string"], "limit")
         limit = number(asked.get("limit", str(PAGE)), name="limit", least=1, most=MOST_LISTED)
-        return json_response({"runs": [record.told() for record in await self._journal.newest(limit=limit)]})
+        return json_response({"runs": [record.listed() for record in await self._journal.newest(limit=limit)]})
 
     async def show(self, request: Request) -> Response:
         """With `?wait=` it answers once the run has ended or waits for a person, or when the time is up."""

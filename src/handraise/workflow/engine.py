@@ -4,6 +4,9 @@ What was done is not done again. What was under way when the process died is tak
 that waits) or decided by the step's `if_cut` (a command that may have run). Every row that is written says that the run
 is still ours; when it is not, everything here stops and touches nothing.
 
+A run whose every branch waits at a checkpoint needs nobody: it falls asleep, which ends it here. What it waited for
+wakes it, and whoever takes it up then plays it again from its trace.
+
 A worker has a lease, by the database's clock. One that could not renew it in time stops what it runs, agents and
 commands too, before anybody else may start that: it trusts the last beat that was acknowledged for `SURE` of the lease.
 """
@@ -33,10 +36,11 @@ from handraise.inert import inert
 from handraise.sessions import NewSession
 from handraise.transports.process import Process
 from handraise.workflow import templates, worktrees
-from handraise.workflow.journal import Checkpoint, Claim, Event, Journal, Lost, State
+from handraise.workflow.journal import NEVER, Checkpoint, Claim, Event, Journal, Lost, State
 from handraise.workflow.loading import load_file
 from handraise.workflow.steps import (
     INPUT,
+    RUN,
     AgentStep,
     CheckpointStep,
     FunctionStep,
@@ -55,7 +59,7 @@ log = logging.getLogger(__name__)
 TTL = 15.0  # seconds after which a worker that says nothing counts as dead
 SURE = 0.8  # of them, in which it may rely on its last beat; the rest is for ending what runs
 ENDED_WITHIN = 0.1  # of them, in which agents are left in order; after that they are killed
-SLOTS = 100_000  # runs that one worker has at once; nearly all of them wait for a person, and cost a few kilobytes
+SLOTS = 100_000  # runs that one worker has at once; those that sleep are nobody's
 BATCH = 200  # of them that it takes at a time, so that others get theirs
 MOST_OUTPUT = 100_000  # characters that are kept of what a command writes
 RETRY = 1.0  # seconds until a run is tried again that could not read or write
@@ -92,8 +96,11 @@ class Hands(Protocol):
     def hold(self, run: str, *, is_ours: Callable[[], bool]) -> None:
         """Drive the sessions of this run from now on, while that says so."""
 
+    def let_go(self, session: str) -> None:
+        """Its step is over: end its agent once that has nothing to do. The session can go on later."""
+
     def release(self, run: str) -> None:
-        """It has ended, so that its sessions are as good as anybody's."""
+        """It has ended or sleeps, so that its sessions are as good as anybody's, and let go."""
 
     async def drop(self, run: str, *, within: float) -> None:
         """It is not ours any more: end its agents here, without needing the database. Nothing is withdrawn."""
@@ -104,6 +111,10 @@ class Hands(Protocol):
 
 class _Dead(Exception):
     """This worker counts as dead, for the others or for itself."""
+
+
+class _Asleep(Exception):
+    """The run is nobody's until it is woken."""
 
 
 class StepFailed(Exception):
@@ -262,6 +273,8 @@ class Engine:
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._new: dict[str, float] = {}  # runs that were claimed, and when; without those that lasted
         self._cancelling: set[str] = set()
+        self._changed = asyncio.Event()
+        self._due: int | None = None  # when the first of those is to be woken that sleep, as far as we know
 
     async def serve(self) -> None:
         """Until cancelled. A worker that was declared dead stops all it runs, and begins anew under another name."""
@@ -291,9 +304,9 @@ class Engine:
         self._new.clear()
         await self._journal.register(self._id, name=self._hands.name, ttl=self._ttl)
         try:
-            async with self._journal.changes() as changed, asyncio.TaskGroup() as tasks:
+            async with self._journal.changes() as self._changed, asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._beat())
-                await self._take_runs(changed, tasks)
+                await self._take_runs(self._changed, tasks)
         except* _Dead as dead:
             log.warning("%s; its runs and their agents were stopped, and it begins anew", dead.exceptions[0])
         finally:
@@ -350,12 +363,14 @@ class Engine:
                     await self._journal.bury()
                     await self._lasted()
                     self._hands.has_heirs = await self._journal.has_others(self._id)
+                    self._due = await self._journal.next_due()
+                await self._wake_some()
                 await self._cancel_some()
                 claims = await self._journal.claim(self._id, limit=min(BATCH, self._slots - len(self._runs)))
                 if len(claims) == BATCH:  # there may be more
                     changed.set()
                 for claim in claims:
-                    task = tasks.create_task(_Execution(self, claim).run())
+                    task = tasks.create_task(_Execution(self, claim, before=self._runs.get(claim.run)).run())
                     self._runs[claim.run] = task
                     self._new[claim.run] = loop.time()
                     task.add_done_callback(partial(self._over, claim.run))
@@ -363,14 +378,29 @@ class Engine:
                 log.warning("no run can be taken up: %s", trouble)
                 await asyncio.sleep(min(RETRY, self._ttl / 4))
                 continue
+            stop = None if self._due is None else self._clock.call_at(self._due, changed.set)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.01, looked + self._ttl / 4 - loop.time())):
                     await changed.wait()
+            if stop is not None:
+                stop()
+
+    def sleeps(self, *, until: int) -> None:
+        """A run of ours falls asleep. What others leave asleep is seen in time, unless they are gone in between."""
+        if until < NEVER and (self._due is None or until < self._due):
+            self._due = until
+            self._changed.set()
+
+    async def _wake_some(self) -> None:
+        if self._due is not None and self._due <= (now := self._clock.now()):
+            await self._journal.wake(now=now)
+            self._due = await self._journal.next_due()
 
     def _over(self, run: str, task: asyncio.Task[None]) -> None:
         if self._runs.get(run) is task:
             del self._runs[run]
             self._new.pop(run, None)
+            self._cancelling.discard(run)
 
     async def _cancel_some(self) -> None:
         for run in await self._journal.cancelled(self._id):
@@ -383,24 +413,27 @@ class Engine:
 class _Execution:
     """One run, for as long as it is ours."""
 
-    def __init__(self, engine: Engine, claim: Claim) -> None:
+    def __init__(self, engine: Engine, claim: Claim, *, before: asyncio.Task[None] | None) -> None:
+        """`before`: we had it already, and that one is about to end."""
         self._engine = engine
+        self._before = before
         self._journal = engine._journal
         self._hands = engine._hands
         self._clock = engine._clock
         self._claim = claim
         self._number = 0
         self._writing = asyncio.Lock()
-        self._sessions: set[str] = set()
-        self._values: dict[str, Any] = {}
+        self._branches_open = 1
+        self._resting: dict[str, _Rest] = {}  # the open checkpoints that branches wait at, which do nothing else
+        self._is_asleep = False
+        self._values: dict[str, Any] = {RUN: claim.run}
         self._worktrees: dict[str, Worktree] = {}
         self._has_moved = False
         self._is_cancelling = False
 
     async def run(self) -> None:
-        """To its end, as long as it is ours. While the database is away it is tried again from the trace."""
+        """To its end or until it sleeps, as long as it is ours. While the database is away it is tried again."""
         run = self._claim.run
-        self._hands.hold(run, is_ours=self._engine.is_sure)
         has_ended = False
         try:
             while not await self._played():  # noqa: ASYNC110 - nobody says when the database is back
@@ -409,14 +442,13 @@ class _Execution:
         except Lost:
             log.warning("run %s was taken over by another worker; nothing more is done here, its agents end", run)
         finally:
-            self._engine._cancelling.discard(run)
-            if has_ended:
+            if has_ended or self._is_asleep:
                 self._hands.release(run)
             else:  # lost, or handed over
                 await self._hands.drop(run, within=ENDED_WITHIN * self._engine._ttl)
 
     async def _played(self) -> bool:
-        """Whether it has ended. Raises Lost."""
+        """Whether it has ended, or sleeps. Raises Lost."""
         run = self._claim.run
         try:
             if run in self._engine._cancelling:  # it was begun, and the database went away
@@ -427,6 +459,8 @@ class _Execution:
             if run not in self._engine._cancelling or not self._may_cancel():
                 raise
             return await self._played()
+        except _Asleep:
+            return True
         except Lost:
             raise
         except StoreError as trouble:
@@ -446,13 +480,22 @@ class _Execution:
         return not was
 
     async def _run(self) -> None:
+        if self._before is not None:
+            await asyncio.wait([self._before])
+            self._before = None
+        self._hands.hold(self._claim.run, is_ours=self._engine.is_sure)
         record = await self._journal.get(self._claim.run)
+        if record.cancelled:  # before we had it
+            self._engine._cancelling.add(record.id)
+            self._is_cancelling = True
+            await self._cancelled()
+            return
         events = await self._journal.trace(record.id)
         try:
             workflow = await self._engine.load(Path(record.file), record.workflow)
             self._values[INPUT] = TypeAdapter(workflow.input).validate_python(record.input)
         except (HandraiseError, ValidationError) as problem:
-            self._number = int(events[-1].id.rpartition("-")[2]) if events else 0
+            self._number = _last(events)
             await self._finish("parked", error=_first(problem))
             return
         replay = _Replay.of(events, workflow)
@@ -483,18 +526,18 @@ class _Execution:
     # Writing ----------------------------------------------------------------------------------------------------------
 
     async def _write(self, type: str, step: str | None, /, **data: Any) -> None:
-        if not self._has_moved and type in ("step_completed", "checkpoint_waiting", "step_failed"):
-            # Before the row: cut off in between, it would count as one more time without getting further. An attempt
-            # that was lost with its machine is none that got anywhere.
-            self._has_moved = bool(data.get("counts", True))
-            if self._has_moved:
-                await self._journal.progress(self._claim)
+        # An attempt that was lost with its machine is none that got anywhere.
+        moves = type in ("step_completed", "checkpoint_waiting", "step_failed") and bool(data.get("counts", True))
         async with self._writing:
+            if self._is_asleep:
+                raise _Asleep
             self._number += 1
             at = self._clock.now()
             while True:
                 try:
-                    await self._journal.write(self._claim, self._number, type, step, data, at=at)
+                    moved = moves and not self._has_moved
+                    await self._journal.write(self._claim, self._number, type, step, data, at=at, moved=moved)
+                    self._has_moved |= moves
                     break
                 except StoreError as trouble:  # what was done is not to be done again for that; writing it is, safely
                     log.warning("run %s: a row could not be written, trying again: %s", self._claim.run, trouble)
@@ -513,9 +556,18 @@ class _Execution:
         await self._journal.finish(self._claim, state, output=output, error=error, at=self._clock.now())
 
     async def _cancelled(self) -> None:
-        for session in list(self._sessions):
+        """End what is under way, also what a worker before us began."""
+        events = await self._journal.trace(self._claim.run)
+        self._number = max(self._number, _last(events))
+        if events and events[-1].type in _ENDINGS.values():  # only the row of the run was not written
+            await self._close(events[-1])
+            return
+        sessions, left = _left_over(events)
+        for session in sessions:
             await self._hands.stop_session(session)
         await self._journal.withdraw_checkpoints(self._claim.run)
+        for step, worktree in left.items():
+            self._worktrees.setdefault(step, worktree)
         for step in list(self._worktrees):
             await self._settle(step)
         await self._finish("cancelled", error="it was cancelled")
@@ -524,6 +576,7 @@ class _Execution:
 
     async def _parts(self, workflow: Workflow, replay: _Replay) -> Any:
         output: Any = None
+        self._branches_open = 1
         for part in workflow.parts:
             if isinstance(part, Parallel):
                 outputs = await self._branches(part, replay)
@@ -536,16 +589,23 @@ class _Execution:
         """All of them to their end, also where one fails: what the others did is not to be lost."""
 
         async def branch(steps: Sequence[Step]) -> dict[str, Any] | StepFailed:
+            ended: dict[str, Any] | StepFailed
             try:
-                return {step.id: await self._step(step, replay.past(step.id)) for step in steps}
+                ended = {step.id: await self._step(step, replay.past(step.id)) for step in steps}
             except StepFailed as failed:
-                return failed
+                ended = failed
+            self._branches_open -= 1
+            for rest in list(self._resting.values())[:1]:  # maybe nobody does anything any more but wait
+                rest.changed.set()
+            return ended
 
+        self._branches_open = len(part.branches)
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(branch(steps)) for steps in part.branches]
         except ExceptionGroup as troubles:  # the database is away, or the run is not ours any more: all of them stop
-            raise troubles.exceptions[0] from None
+            raise _Asleep if self._is_asleep else troubles.exceptions[0] from None
+        self._branches_open = 1
         ended = [task.result() for task in running]
         for each in ended:
             if isinstance(each, StepFailed):
@@ -571,9 +631,11 @@ class _Execution:
         told = adapter.dump_python(value, mode="json")
         await self._write("step_completed", step.id, attempt=past.attempts, output=told)
         self._values[step.id] = value
-        if step.id in self._worktrees and isinstance(step, AgentStep):
-            await self._hands.stop_session(self._session_of(step, past))  # its folder may go
-            await self._settle(step.id)
+        if isinstance(step, AgentStep):
+            if step.id in self._worktrees:
+                await self._hands.stop_session(self._session_of(step, past))  # its folder may go
+                await self._settle(step.id)
+            self._hands.let_go(self._session_of(step, past))
         return told
 
     async def _tried(self, step: Step, past: _Past) -> Any:
@@ -592,6 +654,8 @@ class _Execution:
                 is_final = past.failed > step.retries or isinstance(failed, _Final)
                 told = {"error": str(failed), "counts": counts, "final": is_final}
                 await self._write("step_failed", step.id, attempt=past.attempts, **told)
+                if isinstance(step, AgentStep):
+                    self._hands.let_go(self._session_of(step, past))
                 if is_final:
                     await self._settle(step.id)
                     raise StepFailed(f"{step.id}: {failed}") from None
@@ -612,13 +676,13 @@ class _Execution:
             await self._write("step_started", step.id, attempt=past.attempts, kind=step.kind, **about)
         if not self._engine.is_sure():  # stopped for a while between the row and here
             raise Lost(self._claim.run)
+        if isinstance(step, CheckpointStep):  # which minds the time by itself, since the run may sleep meanwhile
+            return await self._checkpoint(step, past)
         try:
             async with self._limit(step, past):
                 match step:
                     case AgentStep():
                         return await self._agent(step, past)
-                    case CheckpointStep():
-                        return await self._checkpoint(step, past)
                     case ShellStep():
                         return await self._shell(step)
                     case FunctionStep():
@@ -628,9 +692,7 @@ class _Execution:
                 raise
             if isinstance(step, AgentStep):
                 await self._hands.stop_session(self._session_of(step, past))
-            if isinstance(step, CheckpointStep):
-                await self._journal.withdraw_checkpoints(self._claim.run, step=step.id)
-            raise StepFailed(f"it took longer than {step.timeout:g} s") from None
+            raise _too_long(step) from None
 
     @asynccontextmanager
     async def _limit(self, step: Step, past: _Past) -> AsyncIterator[None]:
@@ -638,7 +700,7 @@ class _Execution:
         if step.timeout is None:
             yield
             return
-        due = past.started_at + round(step.timeout * 1000)
+        due = _due(step, past)
         async with asyncio.timeout(None) as limit:
             timer: list[Callable[[], None]] = []  # how to cancel it
 
@@ -673,7 +735,6 @@ class _Execution:
         session = self._session_of(step, past)
         adapter = TypeAdapter(step.output)
         cwd = await self._worktree(step, past) if step.worktree else self._folder(step.cwd)
-        self._sessions.add(session)
         wanted = NewSession(
             id=session,
             run=self._claim.run,
@@ -695,14 +756,11 @@ class _Execution:
                 if outcome.is_lost:
                     await self._journal.abandon(self._claim, session, at=self._clock.now())
                     await self._hands.take_back(session)
-                    self._sessions.discard(session)
                     raise _Uncounted("the machine that its agent ran on is gone; it begins again")
                 if outcome.reply is None:
                     raise StepFailed(outcome.error or "the agent said nothing")
                 try:
-                    value = _parsed(outcome.reply, step.output, adapter)
-                    self._sessions.discard(session)
-                    return value
+                    return _parsed(outcome.reply, step.output, adapter)
                 except ValidationError as problem:
                     if turn > step.repairs:
                         raise StepFailed(f"its answer does not fit: {_first(problem)}") from None
@@ -748,36 +806,69 @@ class _Execution:
     # People -----------------------------------------------------------------------------------------------------------
 
     async def _checkpoint(self, step: CheckpointStep, past: _Past) -> Any:
-        adapter = TypeAdapter(step.output)
         again = f".{past.attempts}" if past.attempts > 1 else ""  # what was given to an attempt before is not for this
-        checkpoint = Checkpoint(
-            id=f"{self._claim.run}.{step.id}{again}",
-            run=self._claim.run,
-            step=step.id,
-            input=templates.render(step.input, self._values),
-            schema=adapter.json_schema(),
-            state="open",
-            output=None,
-            by=None,
-            via=None,
-            asked_at=self._clock.now(),
-        )
+        id = f"{self._claim.run}.{step.id}{again}"
+        due = _due(step, past)
         async with self._journal.decisions() as changed:
-            await self._journal.ask(self._claim, checkpoint)
             if not past.has_asked:
-                await self._write("checkpoint_waiting", step.id, checkpoint_id=checkpoint.id, input=checkpoint.input)
+                checkpoint = Checkpoint(
+                    id=id,
+                    run=self._claim.run,
+                    step=step.id,
+                    input=templates.render(step.input, self._values),
+                    schema=TypeAdapter(step.output).json_schema(),
+                    state="open",
+                    output=None,
+                    by=None,
+                    via=None,
+                    asked_at=self._clock.now(),
+                )
+                await self._journal.ask(self._claim, checkpoint)
+                await self._write("checkpoint_waiting", step.id, checkpoint_id=id, input=checkpoint.input)
             while True:
                 changed.clear()
-                found = await self._journal.checkpoint(checkpoint.id)
+                found = await self._journal.checkpoint(id)
+                is_late = self._clock.now() >= due
                 if found.state == "given":
-                    await self._write("checkpoint_given", step.id, checkpoint_id=found.id, by=found.by, via=found.via)
-                    try:
-                        return adapter.validate_python(found.output)
-                    except ValidationError as problem:
-                        raise _Final(f"what was given does not fit: {_first(problem)}") from None
+                    return await self._taken(step, found)
                 if found.state == "withdrawn":
-                    raise _Final("nobody waits for it any more")
-                await changed.wait()
+                    raise _too_long(step) if is_late else _Final("nobody waits for it any more")
+                if is_late:
+                    await self._journal.withdraw_checkpoints(self._claim.run, step=step.id)
+                    continue  # it may have been given in this moment
+                await self._rest(id, _Rest(changed, due))
+
+    async def _taken(self, step: CheckpointStep, found: Checkpoint) -> Any:
+        await self._write("checkpoint_given", step.id, checkpoint_id=found.id, by=found.by, via=found.via)
+        try:
+            return TypeAdapter(step.output).validate_python(found.output)
+        except ValidationError as problem:
+            raise _Final(f"what was given does not fit: {_first(problem)}") from None
+
+    async def _rest(self, checkpoint: str, rest: _Rest) -> None:
+        """Wait until something may have been decided. Raises _Asleep where no branch does anything but that."""
+        self._resting[checkpoint] = rest
+        stop = None if rest.until == NEVER else self._clock.call_at(rest.until, rest.changed.set)
+        try:
+            await self._sleep()
+            await rest.changed.wait()
+        finally:
+            if stop is not None:
+                stop()
+            del self._resting[checkpoint]
+
+    async def _sleep(self) -> None:
+        """Raises _Asleep, unless a branch does something, or something was decided meanwhile, which it will hear."""
+        if len(self._resting) < self._branches_open:
+            return
+        async with self._writing:  # a branch that is woken at the same moment has nothing to write any more
+            if len(self._resting) < self._branches_open:  # by now
+                return
+            until = min(rest.until for rest in self._resting.values())
+            self._is_asleep = await self._journal.sleep(self._claim, list(self._resting), until=until)
+        if self._is_asleep:
+            self._engine.sleeps(until=until)
+            raise _Asleep
 
     async def _after_a_cut(self, step: ShellStep | FunctionStep, past: _Past) -> Any:
         """None: run it again. Otherwise what counts as its output."""
@@ -844,12 +935,52 @@ class _Execution:
             raise StepFailed(f"{type(problem).__name__}: {problem}") from problem
 
 
+class _Rest(NamedTuple):
+    """A branch that waits at a checkpoint."""
+
+    changed: asyncio.Event  # makes it look again
+    until: int  # when its time is up
+
+
 class _Uncounted(StepFailed):
     """Not the step's fault, so it takes none of its retries."""
 
 
 class _Final(StepFailed):
     """Trying again would not help."""
+
+
+def _due(step: Step, past: _Past) -> int:
+    """When the attempt has taken too long."""
+    return NEVER if step.timeout is None else past.started_at + round(step.timeout * 1000)
+
+
+def _too_long(step: Step) -> StepFailed:
+    return StepFailed(f"it took longer than {step.timeout:g} s")
+
+
+def _last(events: Sequence[Event]) -> int:
+    """The number of the last row."""
+    return int(events[-1].id.rpartition("-")[2]) if events else 0
+
+
+def _left_over(events: Sequence[Event]) -> tuple[list[str], dict[str, Worktree]]:
+    """The sessions whose steps have not ended, and the worktrees on this machine that nobody has settled, by step."""
+    sessions: dict[str | None, str] = {}
+    left: dict[str, Worktree] = {}
+    for event in events:
+        match event.type:
+            case "step_started" if "session_id" in event.data:
+                sessions[event.step] = str(event.data["session_id"])
+            case "step_completed" | "step_failed":
+                sessions.pop(event.step, None)
+            case "worktree_made" if event.step is not None:
+                about = event.data
+                path = Path(str(about["path"]))
+                left[event.step] = worktrees.made_before(path, branch=str(about["branch"]), base=str(about["base"]))
+            case "worktree_kept" | "worktree_removed" if event.step is not None:
+                left.pop(event.step, None)
+    return list(sessions.values()), {step: worktree for step, worktree in left.items() if worktree.path.is_dir()}
 
 
 def _prompt(text: str, output: Any, adapter: TypeAdapter[Any]) -> str:

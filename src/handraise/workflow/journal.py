@@ -4,6 +4,9 @@ The trace is the journal. A run is played again from it, so it is written by nob
 every row is inserted under the condition that the run still has this owner and this epoch. One that was thought dead
 and is not gets `Lost`, and touches nothing. What people give (the output of a checkpoint, a cancellation) is not
 fenced: the first one counts.
+
+A run that waits for nothing but people is **asleep**: nobody has it, and nobody takes it up. Whatever it may have
+waited for wakes it in the same commit, so there is no moment in which it was decided and still sleeps.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ TOPIC = "runs"
 DECISIONS = "checkpoints"  # apart, so that those who wait for one are not woken by every row of a trace
 PAGE = 10_000  # rows that are read at once
 MOST_PROBLEMS = 20
-PARKED_AFTER = 5  # times a run was taken over without getting any further
+NEVER = 2**62  # until when a run sleeps that no timeout wakes
 
 State: TypeAlias = Literal["open", "done", "failed", "cancelled", "parked"]
 
@@ -98,6 +101,10 @@ class RunRecord:
             "open_checkpoints": self.open_checkpoints,
         }
 
+    def listed(self) -> dict[str, Any]:
+        """Without what may be large, which `Journal.newest` does not read either."""
+        return {key: value for key, value in self.told().items() if key not in ("input", "output")}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -134,11 +141,15 @@ class Checkpoint:
     by: str | None
     via: str | None
     asked_at: int
+    workflow: str = ""  # of the run, as is the folder
+    cwd: str = ""
 
     def told(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "run": self.run,
+            "workflow": self.workflow,
+            "cwd": self.cwd,
             "step": self.step,
             "state": self.state,
             "input": self.input,
@@ -164,8 +175,13 @@ select id, workflow, file, cwd, input, state, owner, cancelled, output, error, c
     (select count(*) from asks where asks.run = runs.id and asks.state = 'asked'),
     (select count(*) from checkpoints where checkpoints.run = runs.id and checkpoints.state = 'open')
 from runs"""
-_CHECKPOINT = "select id, run, step, input, schema, state, output, given_by, given_via, asked_at from checkpoints"
+_LISTED = _RUN.replace(" input,", " 'null',").replace(" output,", " null,")
+_CHECKPOINT = (
+    "select checkpoints.id, run, step, checkpoints.input, schema, checkpoints.state, checkpoints.output, given_by, "
+    "given_via, asked_at, workflow, cwd from checkpoints join runs on runs.id = checkpoints.run"
+)
 _OURS = "from runs where id = ? and owner = ? and epoch = ? and state = 'open'"
+_AWAKE = "state = 'open' and asleep_until is null"  # in the words of its index
 
 
 class Journal:
@@ -214,7 +230,8 @@ class Journal:
         return _record(rows[0])
 
     async def newest(self, *, limit: int = 100) -> list[RunRecord]:
-        rows = await self._database.read(f"{_RUN} order by created_at desc, id desc limit ?", limit)
+        """Without their inputs and outputs."""
+        rows = await self._database.read(f"{_LISTED} order by created_at desc, id desc limit ?", limit)
         return [_record(row) for row in rows]
 
     async def trace(self, run: str, *, after: str = "", limit: int | None = None) -> list[Event]:
@@ -241,16 +258,16 @@ class Journal:
         ]
 
     async def cancel(self, run: str, *, at: int) -> RunRecord:
-        """Raises RunNotFound, and RunEnded where there is nothing left to cancel. One that is parked ends at once."""
+        """Whoever has the run ends it; one that sleeps or is parked is taken up for that.
+
+        Raises RunNotFound, and RunEnded where there is nothing left to cancel.
+        """
         done = await self._database.write(
-            "update runs set cancelled = 1, state = case when state = 'parked' then 'cancelled' else state end, "
-            "updated_at = ? where id = ? and state in ('open', 'parked') returning state",
+            "update runs set cancelled = 1, state = 'open', asleep_until = null, updated_at = ? "
+            "where id = ? and state in ('open', 'parked') returning id",
             *(at, run),
             topic=TOPIC,
         )
-        if done and done[0][0] == "cancelled":  # nobody runs it who would write it down
-            await self._note(run, "run_cancelled", None, {"error": "it was cancelled"}, at=at)
-            await self.withdraw_checkpoints(run)
         record = await self.get(run)
         if not done:
             raise RunEnded(f"run {run} is {record.state}, so there is nothing to cancel", id=run, state=record.state)
@@ -264,15 +281,15 @@ class Journal:
             raise _nothing_to_retry(await self.get(run))
         await self.withdraw_checkpoints(run)  # those of attempts before
         await self._database.write(
-            "update runs set state = 'open', owner = null, cancelled = 0, idle_claims = 0, error = null, "
-            "output = null, updated_at = ? where id = ? and state <> 'open'",
+            "update runs set state = 'open', owner = null, cancelled = 0, idle_claims = 0, asleep_until = null, "
+            "error = null, output = null, updated_at = ? where id = ? and state <> 'open'",
             *(at, run),
             topic=TOPIC,
         )
         return await self.get(run)
 
     async def _note(self, run: str, type: str, step: str | None, data: Mapping[str, Any], *, at: int) -> bool:
-        """A row of the trace of a run that nobody runs. False where somebody was faster."""
+        """A row of the trace of a run that has ended. False where somebody was faster."""
         events = await self.trace(run)
         number = int(events[-1].id.rpartition("-")[2]) + 1 if events else 1
         done = await self._database.write(
@@ -283,16 +300,19 @@ class Journal:
         return bool(done)
 
     async def checkpoints(self, *, run: str | None = None, state: str | None = "open") -> list[Checkpoint]:
-        rows = await self._database.read(
-            f"{_CHECKPOINT} where (cast(? as text) is null or run = ?) and (cast(? as text) is null or state = ?) "
-            "order by asked_at, id limit 1000",
-            *(run, run, state, state),
-        )
+        wanted, values = (["run = ?"], [run]) if run is not None else ([], [])
+        if state == "open":
+            wanted.append("checkpoints.state = 'open'")  # in the words of its index
+        elif state is not None:
+            wanted.append("checkpoints.state = ?")
+            values.append(state)
+        where = f"where {' and '.join(wanted)}" if wanted else ""
+        rows = await self._database.read(f"{_CHECKPOINT} {where} order by asked_at, checkpoints.id limit 1000", *values)
         return [_checkpoint(row) for row in rows]
 
     async def checkpoint(self, id: str) -> Checkpoint:
         """Raises CheckpointNotFound."""
-        rows = await self._database.read(f"{_CHECKPOINT} where id = ?", id)
+        rows = await self._database.read(f"{_CHECKPOINT} where checkpoints.id = ?", id)
         if not rows:
             raise CheckpointNotFound(id)
         return _checkpoint(rows[0])
@@ -302,12 +322,16 @@ class Journal:
         found = await self.checkpoint(id)
         if problems := list(_problems(found.schema, output)):
             raise OutputDoesNotFit(problems[0]["problem"], problems=problems)
-        done = await self._database.write(
-            "update checkpoints set state = 'given', output = ?, given_by = ?, given_via = ?, given_at = ? "
-            "where id = ? and state = 'open' returning id",
-            *(json.dumps(output), writable(by), via, at, id),
-            topic=DECISIONS,
-        )
+        done: list[Row] = []
+        if found.state == "open":
+            give = (
+                "update checkpoints set state = 'given', output = ?, given_by = ?, given_via = ?, given_at = ? "
+                "where id = ? and state = 'open' returning id"
+            )
+            wake = "update runs set asleep_until = null where id = ? and asleep_until is not null"
+            done, _ = await self._database.write_all(
+                (give, (json.dumps(output), writable(by), via, at, id)), (wake, (found.run,)), topic=DECISIONS
+            )
         given = await self.checkpoint(id)
         if not done and (given.state != "given" or given.output != output):
             who = f"{given.by} gave something else first" if given.state == "given" else "nobody waits for it any more"
@@ -349,14 +373,14 @@ class Journal:
     async def leave(self, worker: str) -> None:
         """Hand over everything, at once. A run that was only handed on has not failed to get further."""
         await self._database.write(
-            "update runs set idle_claims = idle_claims - 1 where owner = ? and state = 'open' and idle_claims > 0",
+            f"update runs set idle_claims = idle_claims - 1 where {_AWAKE} and owner = ? and idle_claims > 0",  # noqa: S608
             worker,
         )
         await self._database.write("delete from workers where id = ?", worker, topic=TOPIC)
 
     async def claim(self, worker: str, *, limit: int) -> list[Claim]:
-        """Take runs that nobody owns: new ones, those that were handed over, and those whose worker is dead."""
-        free = "state = 'open' and (owner is null or owner not in (select id from workers))"
+        """Take runs that nobody owns: new ones, woken ones, those that were handed over or whose worker is dead."""
+        free = f"{_AWAKE} and (owner is null or owner not in (select id from workers))"  # noqa: S608
         if not await self._database.read(f"select 1 from runs where {free} limit 1"):  # noqa: S608
             return []
         rows = await self._database.write(
@@ -368,9 +392,7 @@ class Journal:
         return [Claim(id, worker, epoch) for id, epoch in rows]
 
     async def cancelled(self, owner: str) -> set[str]:
-        rows = await self._database.read(
-            "select id from runs where owner = ? and cancelled = 1 and state = 'open'", owner
-        )
+        rows = await self._database.read(f"select id from runs where {_AWAKE} and owner = ? and cancelled = 1", owner)  # noqa: S608
         return {id for (id,) in rows}
 
     async def idle_claims(self, run: str) -> int:
@@ -378,16 +400,28 @@ class Journal:
         return int(rows[0][0]) if rows else 0
 
     async def write(
-        self, claim: Claim, number: int, type: str, step: str | None, data: Mapping[str, Any], *, at: int
+        self,
+        claim: Claim,
+        number: int,
+        type: str,
+        step: str | None,
+        data: Mapping[str, Any],
+        *,
+        at: int,
+        moved: bool = False,
     ) -> Event:
-        """One more row of the trace. Raises Lost."""
+        """One more row of the trace. Raises Lost.
+
+        `moved`: with it the run got further, so that being taken over again says nothing about it.
+        """
         event = Event(id=event_id(claim.run, number), run=claim.run, type=type, step=step, at=at, data=data)
-        done = await self._database.write(
+        insert = (
             "insert into trace (id, run, type, step, at, data) "
-            f"select ?, id, ?, ?, cast(? as bigint), ? {_OURS} on conflict (id) do nothing returning id",
-            *(event.id, type, step, at, json.dumps(data), claim.run, claim.owner, claim.epoch),
-            topic=TOPIC,
+            f"select ?, id, ?, ?, cast(? as bigint), ? {_OURS} on conflict (id) do nothing returning id"
         )
+        row = (event.id, type, step, at, json.dumps(data), claim.run, claim.owner, claim.epoch)
+        further = (f"update runs set idle_claims = 0 where id in (select id {_OURS})", row[-3:])  # noqa: S608
+        done, *_ = await self._database.write_all((insert, row), *([further] if moved else []), topic=TOPIC)
         if not done and not await self._has_written(claim, event):
             raise Lost(claim.run)
         return event
@@ -399,13 +433,6 @@ class Journal:
             *(claim.run, claim.owner, claim.epoch, event.id, event.type, json.dumps(event.data)),
         )
         return bool(rows)
-
-    async def progress(self, claim: Claim) -> None:
-        """It got further, so that being taken over again says nothing about it."""
-        await self._database.write(
-            "update runs set idle_claims = 0 where id = ? and owner = ? and epoch = ? and idle_claims > 0",
-            *(claim.run, claim.owner, claim.epoch),
-        )
 
     async def lasted(self, owner: str, runs: Sequence[str]) -> None:
         """They have been here for a while, so that being taken over again says nothing about them."""
@@ -444,6 +471,40 @@ class Journal:
         )
         if not await self._database.read("select 1 from checkpoints where id = ?", checkpoint.id):
             raise Lost(claim.run)
+
+    async def sleep(self, claim: Claim, checkpoints: Sequence[str], *, until: int) -> bool:
+        """Give up a run that waits at these, until one of them is given or that time has come.
+
+        False where it is not to sleep, since one was given before, or it was cancelled. Raises Lost.
+        """
+        marks = ", ".join("?" * len(checkpoints))
+        done = await self._database.write(
+            "update runs set owner = null, asleep_until = ?, idle_claims = 0 "  # noqa: S608
+            "where id = ? and owner = ? and epoch = ? and state = 'open' and cancelled = 0 "
+            f"and (select count(*) from checkpoints where id in ({marks}) and state = 'open') = ? returning id",
+            *(until, claim.run, claim.owner, claim.epoch, *checkpoints, len(checkpoints)),
+        )
+        if done:
+            return True
+        rows = await self._database.read("select owner, epoch from runs where id = ?", claim.run)
+        if rows == [(claim.owner, claim.epoch)]:
+            return False
+        if rows == [(None, claim.epoch)]:  # it fell asleep when the database went away without saying so
+            return True
+        raise Lost(claim.run)
+
+    async def next_due(self) -> int | None:
+        """When the first of those is to be woken that sleep."""
+        rows = await self._database.read(
+            "select min(asleep_until) from runs where asleep_until is not null and asleep_until < ?", NEVER
+        )
+        return None if rows[0][0] is None else int(rows[0][0])
+
+    async def wake(self, *, now: int) -> None:
+        """Those whose time has come, so that somebody takes them up."""
+        await self._database.write(
+            "update runs set asleep_until = null where asleep_until is not null and asleep_until <= ?", now, topic=TOPIC
+        )
 
     async def withdraw_checkpoints(self, run: str, *, step: str | None = None) -> None:
         await self._database.write(
@@ -524,7 +585,7 @@ def _record(row: Row) -> RunRecord:
 
 
 def _checkpoint(row: Row) -> Checkpoint:
-    id, run, step, input, schema, state, output, by, via, asked_at = row
+    id, run, step, input, schema, state, output, by, via, asked_at, workflow, cwd = row
     return Checkpoint(
         id=id,
         run=run,
@@ -536,6 +597,8 @@ def _checkpoint(row: Row) -> Checkpoint:
         by=by,
         via=via,
         asked_at=asked_at,
+        workflow=workflow,
+        cwd=cwd,
     )
 
 

@@ -37,6 +37,7 @@ __all__ = [
 IfCut: TypeAlias = Literal["ask", "rerun", "fail"]
 
 INPUT = "input"  # the name of what the run was started with
+RUN = "run"  # the name of its id
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
@@ -289,7 +290,7 @@ def _check(workflow: Workflow) -> None:
         raise WorkflowBroken(f"{workflow.where}: {workflow.name} has no steps")
     seen: dict[str, str] = {}
     _check_type(workflow.input, where=workflow.where, what="input")
-    known: dict[str, Any] = {INPUT: workflow.input}
+    known: dict[str, Any] = {INPUT: workflow.input, RUN: str}
     for part in workflow.parts:
         branches = part.branches if isinstance(part, Parallel) else ((part,),)
         after = dict(known)
@@ -302,9 +303,9 @@ def _check(workflow: Workflow) -> None:
 
 
 def _check_step(step: Step, *, known: Mapping[str, Any], seen: dict[str, str]) -> None:
-    if not _NAME.fullmatch(step.id) or step.id == INPUT:
+    if not _NAME.fullmatch(step.id) or step.id in (INPUT, RUN):
         raise WorkflowBroken(
-            f"{step.where}: {step.id!r} is no name for a step; letters, digits and _ are, input is not"
+            f"{step.where}: {step.id!r} is no name for a step; letters, digits and _ are, input and run are not"
         )
     if step.id in seen:
         raise WorkflowBroken(f"{step.where}: there is a step {step.id!r} already, at {seen[step.id]}")

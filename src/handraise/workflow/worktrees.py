@@ -12,7 +12,7 @@ from pathlib import Path
 
 from handraise.inert import inert
 
-__all__ = ["Worktree", "WorktreeFailed", "make", "settle"]
+__all__ = ["Worktree", "WorktreeFailed", "made_before", "make", "settle"]
 
 TURN = 0.02  # seconds until it is tried again to be the only one
 FOLDER = Path(".handraise") / "worktrees"
@@ -48,6 +48,11 @@ async def make(cwd: Path, *, run: str, step: str, base: str | None = None) -> Wo
             where = [str(path), branch] if known else ["-b", branch, str(path), base]
             await _git(top, "worktree", "add", "--quiet", *where)
     return Worktree(top=top, path=path, cwd=path / inside, branch=branch, base=base)
+
+
+def made_before(path: Path, *, branch: str, base: str) -> Worktree:
+    """One that `make` made, without making it again. For whoever settles it."""
+    return Worktree(top=path.parents[len(FOLDER.parts)], path=path, cwd=path, branch=branch, base=base)
 
 
 async def settle(worktree: Worktree) -> tuple[str | None, str | None]:

@@ -21,13 +21,15 @@ create table runs (
     epoch bigint not null,
     idle_claims bigint not null,
     cancelled bigint not null,
+    asleep_until bigint,
     output text,
     error text,
     created_at bigint not null,
     created_by text not null,
     updated_at bigint not null
 );
-create index runs_open on runs (created_at, id) where state = 'open';
+create index runs_awake on runs (created_at, id) where state = 'open' and asleep_until is null;
+create index runs_asleep on runs (asleep_until) where asleep_until is not null;
 create index runs_newest on runs (created_at, id);
 
 create table trace (

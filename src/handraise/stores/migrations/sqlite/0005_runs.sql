@@ -21,13 +21,15 @@ create table runs (
     epoch integer not null,
     idle_claims integer not null,
     cancelled integer not null,
+    asleep_until integer,
     output text,
     error text,
     created_at integer not null,
     created_by text not null,
     updated_at integer not null
 );
-create index runs_open on runs (created_at, id) where state = 'open';
+create index runs_awake on runs (created_at, id) where state = 'open' and asleep_until is null;
+create index runs_asleep on runs (asleep_until) where asleep_until is not null;
 create index runs_newest on runs (created_at, id);
 
 create table trace (
