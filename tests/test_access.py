@@ -44,6 +44,7 @@ ROUTES = [
     ("POST", "/v1/asks/q1/reject"),
     ("POST", "/v1/asks/q1/keep-waiting"),
     ("POST", "/v1/asks/q1/withdraw"),
+    ("POST", "/v1/asks/q1/link"),
     ("POST", "/v1/deliveries"),
     ("GET", "/v1/events"),
     ("GET", "/v1/cursor"),
@@ -84,6 +85,9 @@ ROUTES = [
     ("GET", "/no/such/route"),
     ("GET", "/healthz/"),
     ("GET", "/signin"),
+    ("GET", "/a"),
+    ("GET", "/app/app.css"),
+    ("GET", "/sw.js"),
 ]
 
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
@@ -207,6 +211,8 @@ ANSWERING = [
     ("POST", path_of("q1", "answer"), {"answers": [["SQLite"]]}),
     ("POST", path_of("q1", "reject"), {}),
     ("POST", path_of("q1", "keep-waiting"), {}),
+    ("POST", path_of("q1", "link"), {}),
+    ("GET", "/app/app.css", None),
     ("GET", "/v1/cursor", None),
     ("GET", "/v1/sessions", None),
     ("GET", "/v1/sessions/s1", None),
@@ -453,7 +459,7 @@ async def test_a_link_signs_a_browser_in_once_and_looking_does_not_use_it_up(des
         assert (page.status_code, "set-cookie" in page.headers) == (200, False)
         assert "<button>" in page.text and "script" not in page.text
         assert "default-src 'none'" in page.headers["content-security-policy"]
-        assert (page.headers["cache-control"], page.headers["referrer-policy"]) == ("no-store", "no-referrer")
+        assert (page.headers["cache-control"], page.headers["referrer-policy"]) == ("no-store", "same-origin")
     await refused(browser.get("/v1/asks"), 401, "unauthorized")
     done = await browser.post(link)
     assert (done.status_code, done.headers["location"]) == (303, "/")

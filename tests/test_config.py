@@ -116,6 +116,29 @@ command = ["claude", "--verbose"]
     )
 
 
+def test_the_mode_of_the_terminal_is_yours_to_set(machine: Machine) -> None:
+    assert not machine.load().full
+    machine.user.write_text("[terminal]\nfull = true\n")
+    assert machine.load().full
+    machine.user.write_text('[terminal]\nfull = "yes"\n')
+    with pytest.raises(SettingsError, match="full is true or false"):
+        machine.load()
+    machine.user.write_text("")
+    machine.project.write_text("[terminal]\nfull = true\n")
+    with pytest.raises(SettingsError, match=r"belongs in your own config\.toml"):
+        machine.load()
+
+
+def test_the_language_of_the_terminal_is_yours_to_set(machine: Machine) -> None:
+    assert machine.load().language is None
+    machine.user.write_text('[terminal]\nlanguage = "de"\n')
+    assert machine.load().language == "de"
+    for wrong in ('"eo"', "1", '["de"]'):
+        machine.user.write_text(f"[terminal]\nlanguage = {wrong}\n")
+        with pytest.raises(SettingsError, match="language is one of en, de"):
+            machine.load()
+
+
 def test_only_your_own_file_opens_the_desk_to_others(machine: Machine) -> None:
     machine.user.write_text('[desk]\nallowed_hosts = ["desk.example"]\n')
     assert machine.load().allowed_hosts == ("desk.example",)

@@ -53,7 +53,9 @@ asyncio.run(main())
 """
 
 
-TABLES = (*("asks", "checkpoints", "events", "grants", "messages", "orders", "rules", "runs", "sessions", "trace"),)
+TABLES = (
+    *("asks", "checkpoints", "events", "grants", "links", "messages", "orders", "rules", "runs", "sessions", "trace"),
+)
 
 
 class Databases:
@@ -152,7 +154,7 @@ async def is_empty(address: str) -> bool:
 
 async def make_desk(desk: Served) -> None:
     """One ask of each fate, a rule, a lasting grant, two sessions that ask and one started here, a run that waits for a
-    person, a second token."""
+    person, a link to answer by, a second token."""
     file = desk.settings.home / ".handraise" / "workflows" / "one.py"
     file.parent.mkdir(parents=True)
     file.write_text('from handraise.workflow import *\none = Workflow("one", checkpoint("review"))\n')
@@ -174,6 +176,7 @@ async def make_desk(desk: Served) -> None:
     started = await told(desk.http.post("/v1/sessions", json={"agent": "scripted", "prompt": "hello"}), 201)
     await told(desk.http.get(f"/v1/sessions/{started['id']}?wait=5"), 200)
     await desk.ask(id="waits", question_timeout=86_400)
+    await told(desk.http.post(path_of("waits", "link"), json={}), 201)
 
 
 async def make_many(address: str, *, events: int = MANY) -> None:

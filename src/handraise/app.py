@@ -20,9 +20,10 @@ from pathlib import Path
 
 import uvicorn
 
+from handraise import tls
 from handraise.agents import AgentSettings
 from handraise.broker import Broker
-from handraise.clock import SystemClock
+from handraise.clock import Clock, SystemClock
 from handraise.config import AgentTable, Settings
 from handraise.errors import SettingsError, StoreError
 from handraise.metrics import Lag
@@ -108,12 +109,12 @@ def _file(path: str) -> Path:
 
 
 @asynccontextmanager
-async def open_parts(settings: Settings) -> AsyncIterator[tuple[Broker, Tokens]]:
+async def open_parts(settings: Settings, *, clock: Clock | None = None) -> AsyncIterator[tuple[Broker, Tokens]]:
     """The desk without HTTP: store, broker, tokens. On SQLite whoever holds them is the one desk of the file."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     store = await open_store(settings.database)
     try:
-        clock = SystemClock()
+        clock = clock or SystemClock()
         async with Tokens(store, clock=clock) as tokens:
             await _first_token(settings, tokens)
             rules = Rulebook(store, user=settings.user, trusted=Trusted(settings.trusted_file))
@@ -217,17 +218,26 @@ def agents_of(settings: Settings) -> Agents:
 
 @asynccontextmanager
 async def run_desk(
-    settings: Settings, *, listener: socket.socket, has_worker: bool = True, agents: Agents | None = None
+    settings: Settings,
+    *,
+    listener: socket.socket,
+    has_worker: bool = True,
+    agents: Agents | None = None,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Running]:
     """Serve on a bound socket for as long as the context is open, or until SIGTERM or SIGINT.
 
-    Leaving it ends streams and waits and withdraws nothing.
+    Leaving it ends streams and waits and withdraws nothing. Raises SettingsError where a certificate cannot be used.
     """
+    certificate = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        tls.check(settings.tls_cert, key=settings.tls_key)
+        certificate = tls.leaf(settings.tls_cert)
     host, port = listener.getsockname()[:2]
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
-    url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    url = f"{'http' if certificate is None else 'https'}://{f'[{shown}]' if ':' in shown else shown}:{port}"
     async with AsyncExitStack() as parts:
-        broker, tokens = await parts.enter_async_context(open_parts(settings))
+        broker, tokens = await parts.enter_async_context(open_parts(settings, clock=clock))
         agents = agents or agents_of(settings)
         worker = None
         if has_worker:
@@ -251,14 +261,18 @@ async def run_desk(
             runs=runs,
             allowed_hosts=(*settings.allowed_hosts, shown),
         )
-        server = _Server(_uvicorn_config(app), before_shutdown=lambda: _let_go(broker, worker, mcp, acp, runs))
+        config = _uvicorn_config(app, settings)
+        server = _Server(config, before_shutdown=lambda: _let_go(broker, worker, mcp, acp, runs))
         # Left by hand, so that what the body raises comes out as it is rather than in a group.
         tasks = await asyncio.TaskGroup().__aenter__()
         serving = tasks.create_task(server.serve(sockets=[listener]))
         beating = tasks.create_task(_beat(broker))
         watching = tasks.create_task(lag.watch())
         retiring = tasks.create_task(attached.retire())
-        desk = json.dumps({"url": url, "pid": os.getpid()})
+        written = {"url": url, "pid": os.getpid()}
+        if certificate is not None:  # itself and not its path: that file may be renewed while we still show this one
+            written["certificate"] = certificate
+        desk = json.dumps(written)
         try:
             await server.ready.wait()
             if settings.running_desk() is None:  # desks that share a database may share a home too
@@ -304,9 +318,11 @@ def _collect_less() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _uvicorn_config(app: object) -> uvicorn.Config:
+def _uvicorn_config(app: object, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
         http=JoiningProtocol,
         ws="none",
         lifespan="off",

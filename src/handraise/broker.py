@@ -477,6 +477,13 @@ class Broker:
             raise AskNotFound(id)
         return stored
 
+    async def pending(self, id: str) -> Stored:
+        """The ask, if it waits for an answer. Raises AskNotFound, AlreadyAnswered, AskWithdrawn."""
+        stored = await self.stored(id)
+        if stored.state != "asked":
+            raise _lost(stored)
+        return stored
+
     async def cursor(self) -> int:
         """Where events stand now."""
         return await self.store.cursor()

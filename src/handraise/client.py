@@ -9,17 +9,18 @@ import logging
 import math
 import secrets
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx2
 
-from handraise import errors
+from handraise import errors, tls
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, State
 from handraise.config import DEFAULT_URL, Settings, load, parse_addresses
 from handraise.errors import (
@@ -106,12 +107,8 @@ class Client:
         self._deliveries: list[dict[str, Any]] = []
         self._has_deliveries = asyncio.Event()
         self._sending = asyncio.Lock()
-        self._http = httpx2.AsyncClient(
-            # Every ask that waits holds a connection; a limit would keep the answers from being told.
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
-            timeout=httpx2.Timeout(10.0, pool=None),
-            trust_env=False,
-        )
+        # By whether they speak TLS, and which certificate they trust where it is one alone; see `_http`.
+        self._clients: dict[tuple[bool, str | None], httpx2.AsyncClient] = {}
         self._tasks = asyncio.TaskGroup()
         self._reporting: asyncio.Task[None] | None = None
 
@@ -130,7 +127,8 @@ class Client:
             with suppress(HandraiseError, TimeoutError):
                 async with asyncio.timeout(GOODBYE):
                     await self._send_deliveries()
-        await self._http.aclose()
+        for http in self._clients.values():
+            await http.aclose()
 
     @property
     def url(self) -> str:
@@ -225,13 +223,16 @@ class Client:
     async def asks(
         self,
         *,
-        state: State | None = None,
+        state: State | Literal["settled"] | None = None,
         agent: str | None = None,
         session: str | None = None,
         run: str | None = None,
+        search: str | None = None,
+        newest: bool = False,
     ) -> AsyncIterator[Ask]:
-        """Every ask that fits, oldest first."""
-        filters = {"state": state, "agent": agent, "session": session, "run": run}
+        """Every ask that fits, oldest first unless `newest`. `search` is a text that people see in it, in any case."""
+        filters = {"state": state, "agent": agent, "session": session, "run": run, "q": search or None}
+        filters["order"] = "newest" if newest else None
         params = {key: value for key, value in filters.items() if value is not None}
         while True:
             asks, next_page = _ours(await self._call("GET", "/v1/asks", params=params), _page)
@@ -248,12 +249,15 @@ class Client:
         session: str | None = None,
         run: str | None = None,
         worker: str | None = None,
+        also: Mapping[str, Callable[[], None]] | None = None,
     ) -> AsyncIterator[Event]:
         """What happens from now on, or after a cursor: every event once, in order, across restarts of the desk.
 
-        Raises CursorTooOld where events after that cursor were pruned. 0 is the oldest event there is.
+        `also` names things beside asks (`checkpoints`, `sessions`, `runs`), each with what is called when they may have
+        changed, and once for every connection: whoever then lists them misses nothing. Raises CursorTooOld where events
+        after that cursor were pruned. 0 is the oldest event there is.
         """
-        filters = {"session": session, "run": run, "worker": worker}
+        filters = {"session": session, "run": run, "worker": worker, "also": ",".join(also or ()) or None}
         params = {key: value for key, value in filters.items() if value is not None}
         cursor = None if after is None else str(after)
         begins = after == 0  # and wants what there is; once it was connected, 0 is a place like any other
@@ -262,7 +266,7 @@ class Client:
             headers = {} if cursor is None else {"Last-Event-ID": cursor}
             url, lived, problem = await tries.next(), False, None
             try:
-                async with self._http.stream(
+                async with self._http(url).stream(
                     "GET",
                     f"{url}/v1/events",
                     params=params,
@@ -277,6 +281,10 @@ class Client:
                     async for chunk in response.aiter_bytes():
                         for frame in frames.feed(chunk):
                             seen, cursor = cursor, frame.id if frame.id is not None else cursor
+                            if frame.event == "changed":
+                                for what in _ours(frame.data, _what_changed):
+                                    (also or {}).get(what, lambda: None)()
+                                continue
                             if not frame.data or cursor is None:
                                 continue
                             try:
@@ -300,6 +308,26 @@ class Client:
         return _ours(answer, json.loads) if answer else None
 
     # The wire ---------------------------------------------------------------------------------------------
+
+    def _http(self, url: str) -> httpx2.AsyncClient:
+        """Connections for an address. The desk of this home is known by the one certificate that it wrote down, any
+        other by the authorities that the machine trusts."""
+        is_tls = url.startswith("https:")
+        is_home = is_tls and url == self._settings.running_desk()
+        certificate = self._settings.running_certificate() if is_home else None
+        http = self._clients.get((is_tls, certificate))
+        if http is None:
+            verify: ssl.SSLContext | bool = False  # without TLS there is nothing to trust, and reading it takes a while
+            if is_tls:
+                verify = tls.trusting() if certificate is None else tls.trusting_only(certificate)
+            http = self._clients[is_tls, certificate] = httpx2.AsyncClient(
+                # Every ask that waits holds a connection; a limit would keep the answers from being told.
+                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+                timeout=httpx2.Timeout(10.0, pool=None),
+                trust_env=False,
+                verify=verify,
+            )
+        return http
 
     def _headers(self, extra: Mapping[str, str], *, url: str) -> dict[str, str]:
         token = self._token or secret(self._settings, url=url)
@@ -325,7 +353,7 @@ class Client:
         while True:
             url = await tries.next()
             try:
-                response = await self._http.request(
+                response = await self._http(url).request(
                     method,
                     url + path,
                     content=content,
@@ -371,6 +399,13 @@ class Client:
     def _give_up_unless_reached(self, failure: Exception | None) -> None:
         if not self._reached:
             tried = self._given or (self.url,)
+            if "CERTIFICATE_VERIFY_FAILED" in str(failure):
+                raise DeskUnreachable(
+                    f"the certificate of {' or '.join(tried)} is not trusted here; set SSL_CERT_FILE to a file with "
+                    "the authority that made it, and call the desk by a name that it is for",
+                    url=",".join(tried),
+                    cause=str(failure),
+                ) from None
             raise DeskUnreachable(
                 f"no desk answers at {' or '.join(tried)}; start one with `handraise serve`, or say where it is with "
                 "--url",
@@ -464,6 +499,10 @@ def _ours(told: T, parse: Callable[[T], R]) -> R:
 
 def _ask(told: str | bytes) -> Ask:
     return _ours(told, parse_ask)
+
+
+def _what_changed(told: str) -> list[str]:
+    return [str(what) for what in json.loads(told)["what"]]
 
 
 def _page(told: bytes) -> tuple[list[Ask], str | None]:

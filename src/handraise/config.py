@@ -20,6 +20,7 @@ from handraise.errors import SettingsError
 from handraise.policies import policy_for
 from handraise.rules.reading import find_project, rules_in
 from handraise.wire import parse_handling
+from handraise.words import LANGUAGES
 
 __all__ = ["DEFAULT_PORT", "DEFAULT_URL", "AgentTable", "Settings", "load", "parse_addresses"]
 
@@ -47,8 +48,12 @@ class Settings:
     handling: Handling = field(default_factory=Handling)
     host: str = "127.0.0.1"
     allowed_hosts: tuple[str, ...] = ()
+    tls_cert: Path | None = None  # with `tls_key`, what the desk shows to those who call it by https
+    tls_key: Path | None = None
     keep: timedelta | None = None  # how long events and settled asks are kept; None is for ever
     lease: float = 15.0  # seconds after which a worker that says nothing counts as dead, and others take over its runs
+    full: bool = False  # the terminal redraws a card in place, where line mode prints it
+    language: str | None = None  # what the terminal speaks; None leaves it to its locale
     agents: Mapping[str, AgentTable] = field(default_factory=dict)
     user: Path | None = None  # where the user's own config.toml is, or would be
     project: Path | None = None  # the handraise.toml that was read
@@ -70,12 +75,21 @@ class Settings:
 
         A killed one leaves its file behind; whoever listens at its port by now must not be sent our token.
         """
+        told = self._written_down()
+        return None if told is None else told[0]
+
+    def running_certificate(self) -> str | None:
+        """The certificate, in PEM format, that the desk of this home shows; None where it has none or is not there."""
+        told = self._written_down()
+        return None if told is None else told[1]
+
+    def _written_down(self) -> tuple[str, str | None] | None:
         try:
             told = json.loads(self.desk_file.read_text())
-            url, pid = str(told["url"]), int(told["pid"])
-        except (OSError, ValueError, KeyError, TypeError):
+            url, pid, certificate = str(told["url"]), int(told["pid"]), told.get("certificate")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return url if _lives(pid) else None
+        return (url, certificate if isinstance(certificate, str) else None) if _lives(pid) else None
 
 
 def _lives(pid: int) -> bool:
@@ -141,13 +155,16 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
         table = tomllib.loads(text)
     except (OSError, ValueError) as problem:
         raise SettingsError(f"{file} cannot be read: {problem}") from None
-    unknown = set(table) - {"policy", "desk", "agents", "rules"}
+    unknown = set(table) - {"policy", "desk", "terminal", "agents", "rules"}
     if unknown:
         raise SettingsError(
-            f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [[rules]], [desk] and [agents.…]"
+            f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [[rules]], [desk], [terminal] and "
+            "[agents.…]"
         )
     rules_in(text, file=file)  # the desk reads them when they are needed, so that a change counts at once
-    desk = _table(table, "desk", file=file, known={"host", "allowed_hosts", "keep_days", "lease"})
+    desk = _table(
+        table, "desk", file=file, known={"host", "allowed_hosts", "tls_cert", "tls_key", "keep_days", "lease"}
+    )
     policy = _table(table, "policy", file=file)
     try:
         handling = parse_handling(policy, onto=settings.handling)
@@ -158,6 +175,7 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
     host = desk.get("host", settings.host)
     if not isinstance(host, str) or not isinstance(hosts, list) or not all(isinstance(name, str) for name in hosts):
         raise SettingsError(f"{file}: [desk] host is a text, allowed_hosts a list of texts")
+    tls_cert, tls_key = _tls_files(desk, settings, file=file)
     keep_days = desk.get("keep_days")
     if keep_days is not None and (
         isinstance(keep_days, bool) or not isinstance(keep_days, int | float) or not 1 <= keep_days <= MOST_DAYS
@@ -173,6 +191,15 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
         raise SettingsError(
             f"{file}: [desk] says who reaches your desk and what it keeps, so it belongs in your own config.toml"
         )
+    terminal = _table(table, "terminal", file=file, known={"full", "language"})
+    full = terminal.get("full", settings.full)
+    if not isinstance(full, bool):
+        raise SettingsError(f"{file}: [terminal] full is true or false")
+    language = terminal.get("language", settings.language)
+    if language is not None and language not in LANGUAGES:
+        raise SettingsError(f"{file}: [terminal] language is one of {', '.join(LANGUAGES)}")
+    if terminal and not own:
+        raise SettingsError(f"{file}: [terminal] is about your own terminal, so it belongs in your own config.toml")
     keep = settings.keep if keep_days is None else timedelta(days=keep_days)
     agents = {**settings.agents, **_agents(table, settings.agents, file=file)}
     return replace(
@@ -180,10 +207,25 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
         handling=handling,
         host=host,
         allowed_hosts=tuple(hosts),
+        tls_cert=tls_cert,
+        tls_key=tls_key,
         keep=keep,
         lease=float(lease),
+        full=full,
+        language=language,
         agents=agents,
     )
+
+
+def _tls_files(desk: dict[str, Any], settings: Settings, *, file: Path) -> tuple[Path | None, Path | None]:
+    """Certificate and key; a path that is not absolute begins in the folder of the file that names it."""
+    given = desk.get("tls_cert"), desk.get("tls_key")
+    match given:
+        case (None, None):
+            return settings.tls_cert, settings.tls_key
+        case (str(cert), str(key)):
+            return file.parent / Path(cert).expanduser(), file.parent / Path(key).expanduser()
+    raise SettingsError(f"{file}: [desk] tls_cert and tls_key are the paths of two files; give both or none")
 
 
 def _agents(table: dict[str, Any], before: Mapping[str, AgentTable], *, file: Path) -> dict[str, AgentTable]:

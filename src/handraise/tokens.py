@@ -122,6 +122,10 @@ class Tokens:
         """Whether a token that was found before is still one: not revoked, not replaced."""
         return token in self._held or (token is ADMIN and bool(self._accepted))
 
+    def named(self, name: str) -> Token | None:
+        """The token of that name. The one of the environment has no row, and may hold at another desk alone."""
+        return ADMIN if name == ADMIN.name else next((token for token in self._held if token.name == name), None)
+
     def all(self) -> list[Token]:
         return sorted(self._by_hash.values(), key=lambda token: token.name)
 

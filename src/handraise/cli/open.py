@@ -20,13 +20,22 @@ __all__ = ["add_to"]
 EXAMPLES = """\b
 Examples:
   handraise open
-  handraise open --print"""
+  handraise open --print
+  handraise open --print --at desk.example.org
+  handraise open --print --at https://desk.example.org"""
 
 
 def add_to(app: typer.Typer) -> None:
     @app.command("open", epilog=EXAMPLES)
     def open_(
         only_print: Annotated[bool, typer.Option("--print", help="Print the link and start no browser.")] = False,
+        at: Annotated[
+            str | None,
+            typer.Option(
+                metavar="NAME",
+                help="Host name, or whole address, under which that browser reaches the desk, as from a phone.",
+            ),
+        ] = None,
         url: Url = None,
     ) -> None:
         """Sign a browser in.
@@ -37,12 +46,28 @@ def add_to(app: typer.Typer) -> None:
             return str((await client.call("POST", "/v1/signin", body={}))["url"])
 
         found = call(link, url=url)
+        if at is not None:
+            found = _moved(found, at)
         print(inert(found, keep=""), flush=True)
         if not only_print and _has_screen():
             import webbrowser
 
             if not webbrowser.open(found):
                 say("handraise: no browser could be started; open the link yourself")
+
+
+def _moved(link: str, at: str) -> str:
+    """The link at another name of the same desk: a bare name keeps scheme and port. Raises SettingsError."""
+    from urllib.parse import urlsplit
+
+    from handraise.config import parse_addresses
+
+    there = urlsplit(link)
+    if "://" not in at:
+        is_bare = ":" not in at.rpartition("]")[2]
+        at = f"{there.scheme}://{at}" + (f":{there.port}" if there.port and is_bare else "")
+    (address,) = parse_addresses([at], name="--at")
+    return address + there.path
 
 
 def _has_screen() -> bool:

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from handraise import tls
 from handraise.app import Running, agents_of, bind, open_parts, open_worker, run_desk
 from handraise.cli.shown import say
 from handraise.client import Client
@@ -95,9 +96,12 @@ def run_until_ended(
     as_json: bool = False,
     has_worker: bool = True,
 ) -> None:
-    """Raises HandraiseError where the port is taken, StoreInUse where this home has its desk already."""
+    """Raises HandraiseError where the port is taken, StoreInUse where this home has its desk already, SettingsError
+    where a certificate cannot be used."""
     _log_to_stderr()
     settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, *allowed_hosts))
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        tls.check(settings.tls_cert, key=settings.tls_key)
     try:
         listener = bind(host, port)
     except SettingsError as taken:  # the option was fine, the machine was not
@@ -170,9 +174,10 @@ def _is_loopback(host: str) -> bool:
 
 def _warn_of_others(settings: Settings, *, host: str) -> None:
     names = ", ".join(settings.allowed_hosts) or "none yet"
+    way = "nothing is encrypted on the way, " if settings.tls_cert is None else ""
     print(
         f"handraise: this desk listens on {host}, so other machines can reach it. Everybody needs a token "
-        "(`handraise token add NAME --scope answer`), nothing is encrypted on the way, and it answers only to host "
+        f"(`handraise token add NAME --scope answer`), {way}and it answers only to host "
         f"names it was told of ({names}; add yours with --allowed-host NAME).",
         file=sys.stderr,
         flush=True,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from handraise.errors import SettingsError
 
 __all__ = ["add_to"]
 
@@ -14,6 +18,7 @@ Examples:
   handraise serve --port 5000
   HANDRAISE_HOME=/srv/desk handraise serve
   handraise serve --host 0.0.0.0 --allowed-host desk.example.org
+  handraise serve --tls-cert desk.pem --tls-key desk-key.pem
   HANDRAISE_DATABASE=postgresql://desk@db.example.org/desk handraise serve"""
 
 
@@ -25,6 +30,12 @@ def add_to(app: typer.Typer) -> None:
         allowed_host: Annotated[
             list[str] | None,
             typer.Option(metavar="NAME", help="Host name this desk answers to besides its address; repeatable."),
+        ] = None,
+        tls_cert: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Certificate, in PEM format, to serve https with.")
+        ] = None,
+        tls_key: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Private key of that certificate, in PEM format.")
         ] = None,
         no_worker: Annotated[
             bool,
@@ -40,6 +51,10 @@ def add_to(app: typer.Typer) -> None:
         from handraise.config import load
 
         settings = load()
+        if (tls_cert is None) != (tls_key is None):
+            raise SettingsError("a certificate and its key come together; give both --tls-cert and --tls-key")
+        if tls_cert is not None and tls_key is not None:
+            settings = replace(settings, tls_cert=tls_cert.absolute(), tls_key=tls_key.absolute())
         run_until_ended(
             settings,
             host=host or settings.host,

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match, Route
 
 from handraise.broker import Broker
@@ -22,21 +22,13 @@ from handraise.server.health import PROBLEMS, VERSION, Health
 from handraise.server.http import RouteNotFound, WrongMethod, error_body, error_headers, read_body, status_of
 from handraise.server.metrics import MEDIA_TYPE, Metrics
 from handraise.server.openapi import document
-from handraise.stores import Query
+from handraise.server.pages import HEADERS, page, words_for
 from handraise.tokens import Tokens
 from handraise.wire import TokenBody, parse
 
 __all__ = ["SignIn", "json_response", "on_error", "routes"]
 
 SIGN_IN_FOR = 15 * 60 * 1000  # milliseconds a printed link opens the door
-_PAGE_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-}
-
 _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -139,25 +131,27 @@ def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int, lag: L
         return json_response({"url": sign_in.link(str(request.base_url).rstrip("/"))}, status=201)
 
     async def sign_in_page(request: Request) -> Response:
-        return _page("Sign in to handraise", '<form method="post"><button>Sign in on this browser</button></form>')
+        t = words_for(request)
+        return page(
+            t, t("signin.title"), f'<form method="post"><button>{html.escape(t("signin.button"))}</button></form>'
+        )
 
     async def sign_in_done(request: Request) -> Response:
         if not sign_in.use(request.path_params["code"]):
-            text = "<p>This link was used or has expired. <code>handraise open</code> prints a new one.</p>"
-            return _page("This link no longer works", text, status=410)
+            t = words_for(request)
+            text = html.escape(t("signin.over.text", command="handraise open"))
+            return page(t, t("signin.over"), f"<p>{text}</p>", status=410)
         secret = await tokens.add(f"browser-{secrets.token_hex(4)}", scopes=("admin",))
-        response = RedirectResponse("/", status_code=303, headers=_PAGE_HEADERS)
-        response.set_cookie(cookie_name(port), secret, httponly=True, samesite="strict", max_age=30 * 24 * 3600)
-        return response
-
-    async def front_page(request: Request) -> Response:
-        require(request.scope, "answer")
-        waiting = await broker.store.find(Query(state="asked"), limit=1000)
-        text = (
-            f"<p>{len(waiting)} waiting. Answer them with <code>handraise watch</code>, "
-            "<code>handraise answer</code> or the API.</p>"
+        response = RedirectResponse("/", status_code=303, headers=HEADERS)
+        response.set_cookie(
+            cookie_name(port),
+            secret,
+            httponly=True,
+            secure=request.url.scheme == "https",
+            samesite="strict",
+            max_age=30 * 24 * 3600,
         )
-        return _page("handraise", text)
+        return response
 
     return [
         Route("/healthz", monitoring.health),
@@ -170,17 +164,4 @@ def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int, lag: L
         Route("/v1/signin", sign_in_link, methods=["POST"]),
         Route("/signin/{code}", sign_in_page),
         Route("/signin/{code}", sign_in_done, methods=["POST"]),
-        Route("/", front_page),
     ]
-
-
-def _page(title: str, body: str, *, status: int = 200) -> Response:
-    title = html.escape(title)
-    return HTMLResponse(
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width"><style>body{font:1.1rem/1.5 system-ui;max-width:34rem;'
-        "margin:4rem auto;padding:0 1rem;color-scheme:light dark}button{font:inherit;padding:.7rem 1.4rem}</style>"
-        f"<h1>{title}</h1>{body}</html>",
-        status_code=status,
-        headers=_PAGE_HEADERS,
-    )

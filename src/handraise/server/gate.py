@@ -48,9 +48,18 @@ def source_of(scope: Scope) -> str:
 
 class Gate:
     def __init__(
-        self, app: ASGIApp, *, tokens: Tokens, port: int, allowed_hosts: Collection[str], public: Collection[str]
+        self,
+        app: ASGIApp,
+        *,
+        tokens: Tokens,
+        port: int,
+        allowed_hosts: Collection[str],
+        public: Collection[str],
+        signed_out: ASGIApp | None = None,
     ) -> None:
+        """`signed_out` answers a browser that opens the front page without a token; others get the error."""
         self._app = app
+        self._signed_out = signed_out
         self._tokens = tokens
         self._cookie = cookie_name(port)
         self._allowed = LOOPBACK | {host.lower() for host in allowed_hosts}
@@ -67,7 +76,10 @@ class Gate:
             self._look(scope)
             await self._app(scope, receive, self._guarded(scope, send) if scope["method"] == "GET" else send)
         except HandraiseError as error:
-            await send_error(send, error)
+            if isinstance(error, Unauthorized) and self._signed_out is not None and _opens_the_front_page(scope):
+                await self._signed_out(scope, receive, send)
+            else:
+                await send_error(send, error)
         except Gone:
             return
 
@@ -101,7 +113,7 @@ class Gate:
         if host not in self._known_hosts:
             self._check_host(host)
         if origin is not None:
-            _check_origin(origin, host or b"")
+            _check_origin(origin, host or b"", scheme=scope["scheme"])
         path: str = scope["path"]
         if path in self._public or path.startswith(self._public_prefixes):
             return
@@ -132,6 +144,12 @@ class Gate:
         return None if morsel is None else morsel.value.encode("latin-1")
 
 
+def _opens_the_front_page(scope: Scope) -> bool:
+    if scope["path"] != "/" or scope["method"] not in ("GET", "HEAD"):
+        return False
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+
+
 def _hostname(host: bytes) -> str:
     try:
         return (urlsplit(f"//{host.decode('ascii')}").hostname or "").lower()
@@ -139,9 +157,11 @@ def _hostname(host: bytes) -> str:
         return ""
 
 
-def _check_origin(origin: bytes, host: bytes) -> None:
-    scheme, _, rest = origin.partition(b"://")
-    if scheme not in (b"http", b"https") or rest.lower() != host.lower():
+def _check_origin(origin: bytes, host: bytes, *, scheme: str) -> None:
+    """Called by http, the desk may have a proxy with TLS before it. With TLS of its own it serves no page by http."""
+    ours = (b"https",) if scheme == "https" else (b"http", b"https")
+    called, _, rest = origin.partition(b"://")
+    if called not in ours or rest.lower() != host.lower():
         raise Forbidden("a page of another origin may not talk to this desk", origin=origin.decode("latin-1"))
 
 
