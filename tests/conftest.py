@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -11,8 +12,18 @@ import pytest
 from handraise.app import open_store
 from handraise.stores import Store
 from handraise.testing.postgres import PostgresServer, postgres_server
+from handraise.words import language_of
 
 DATABASES = ("memory", "sqlite", "postgres")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def in_english() -> Iterator[None]:
+    """Whoever runs the tests may speak another language; what commands say at a terminal is read in English."""
+    with pytest.MonkeyPatch.context() as patched:
+        if language_of(os.environ) != "en":
+            patched.setenv("LC_ALL", "C.UTF-8")
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -360,6 +360,20 @@ async def test_asks_lists_what_waits_with_its_deadline(desk: Home, client: Clien
     assert other.endswith("Database")
 
 
+async def test_asks_finds_a_text_and_lists_the_newest_first(desk: Home, client: Client) -> None:
+    for id in ("find-1", "find-2", "find-3"):
+        await client.open(a_question(id, agent="finder"))
+    await client.reject("find-1", reason="Überholt")
+    await client.answer("find-2", Answer(answers=(("SQLite",),)))
+    newest = await desk.run("asks", "--agent", "finder", "--state", "all", "--newest")
+    assert [line.split()[0] for line in newest.lines] == ["ID", "find-3", "find-2", "find-1"]
+    settled = await desk.run("asks", "--agent", "finder", "--state", "settled")
+    assert [line.split()[0] for line in settled.lines] == ["ID", "find-1", "find-2"]
+    assert "STATE" in settled.lines[0]
+    found = await desk.run("asks", "--search", "überHOLT", "--state", "all", "--json")
+    assert [json.loads(line)["id"] for line in found.lines] == ["find-1"]
+
+
 async def test_asks_shows_one_in_full(desk: Home, client: Client) -> None:
     await client.open(a_question("whole-1"))
     shown = await desk.here("asks", "whole")
@@ -556,6 +570,42 @@ async def test_watch_on_a_terminal_takes_the_answer(desk: Home, client: Client) 
     settled = (await client.get("typed-1")).answer
     assert settled is not None
     assert (settled.values, settled.by, settled.via) == (("PostgreSQL",), "ana", "terminal")
+
+
+@pytest.mark.parametrize(
+    ("locale", "setting", "prompt"),
+    [
+        ("C", "", "Select [1-3, or type custom]:"),
+        ("xx_YY.UTF-8", "", "Select [1-3, or type custom]:"),
+        ("de_DE.UTF-8", "", "Auswahl [1-3, oder eigener Text]:"),
+        ("de_DE.UTF-8", "en", "Select [1-3, or type custom]:"),
+        ("C", "de", "Auswahl [1-3, oder eigener Text]:"),
+    ],
+)
+async def test_watch_asks_in_the_language_of_the_terminal_unless_settings_name_one(
+    desk: Home, client: Client, tmp_path: Path, locale: str, setting: str, prompt: str
+) -> None:
+    agent = f"{locale} {setting}"
+    await client.open(a_question(f"spoken-{agent}", agent=agent))
+    config = tmp_path / "handraise" / "config.toml"
+    config.parent.mkdir()
+    config.write_text(f'[terminal]\nlanguage = "{setting}"\n' if setting else "")
+    env = desk.env(TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1", LC_ALL=locale, PYTHONUTF8="1")
+    person, terminal = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "handraise", "watch", "--agent", agent),
+        env=env | {"XDG_CONFIG_HOME": str(tmp_path)},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+    )
+    os.close(terminal)
+    try:
+        await read_until(person, prompt)
+    finally:
+        process.kill()
+        await process.wait()
+        os.close(person)
 
 
 async def read_until(terminal: int, text: str) -> None:

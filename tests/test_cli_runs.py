@@ -18,6 +18,7 @@ import pytest
 from handraise.agents.scripted import Scripted
 from handraise.asks import Answer, Option, Permission, Question
 from handraise.cli.checkpoint_forms import output_of, read_output, to_ask, wanted
+from handraise.client import Client
 from handraise.errors import AnswerDoesNotFit, SettingsError
 from handraise.events import Asked, Event
 from quick import quick_handraise
@@ -111,7 +112,8 @@ async def asked(desk: Served, header: str) -> Event:
 
 
 async def newest(desk: Served) -> dict[str, Any]:
-    return dict((await told(desk.http.get("/v1/runs"), 200))["runs"][0])
+    run = (await told(desk.http.get("/v1/runs"), 200))["runs"][0]
+    return await told(desk.http.get(f"/v1/runs/{run['id']}"), 200)
 
 
 async def detached(place: Place, *words: str) -> str:
@@ -590,6 +592,168 @@ async def test_on_a_terminal_what_runs_is_kept_in_sight(desk: Served, place: Pla
         (place.folder / "STOP").touch()
         shown = await screen.shows("left with 0")
     assert "one · shell" not in shown, "it is gone when it has ended"
+
+
+# Checkpoints beside asks ------------------------------------------------------------------------------------
+
+
+async def test_checkpoints_are_listed_beside_asks_in_a_part_of_their_own(desk: Served, place: Place) -> None:
+    run = await detached(place, "review")
+    checkpoint = await waiting_checkpoint(desk, run)
+    alone = await place.run("asks")
+    head, row = alone.out.splitlines()
+    assert head.split() == ["CHECKPOINT", "AGE", "WANTS"]
+    assert row.startswith(checkpoint)
+    assert "Is it \\x1b[31mgood\\u202e? · {approved: true or false, stars?: a whole number" in row
+    await desk.ask(id="beside")
+    both = await place.run("asks")
+    asks, checkpoints = both.out.split("\n\n")
+    assert (alone.code, both.code) == (0, 0)
+    assert asks.splitlines()[1].startswith("beside") and checkpoint in checkpoints
+    told_as_json = [json.loads(line) for line in (await place.run("asks", "--json")).out.splitlines()]
+    assert [told_as_json[0]["id"], told_as_json[1]["checkpoint"]["id"]] == ["beside", checkpoint]
+    for words in (("--agent", "nobody"), ("--session", "nothing"), ("--state", "answered")):
+        assert checkpoint not in (await place.run("asks", *words)).out
+    counted = await place.run("watch")
+    assert (counted.code, counted.out.split(" · ")[0]) == (3, "2 waiting")
+    assert (await place.run("watch", "--agent", "nobody")).code == 0
+
+
+async def test_watch_tells_checkpoints_as_lines_and_as_json(desk: Served, place: Place) -> None:
+    first = await waiting_checkpoint(desk, await detached(place, "yes"))
+    events = await place.begin(sys.executable, "-m", "handraise", "watch", "--json")
+    lines = await place.begin(sys.executable, "-m", "handraise", "watch", "--follow")
+    assert events.stdout is not None and lines.stdout is not None
+
+    async def next_event() -> tuple[str, str]:
+        assert events.stdout is not None
+        told = json.loads(await asyncio.wait_for(events.stdout.readline(), START))
+        return told["type"], told["checkpoint"]["id"]
+
+    async def next_line() -> str:
+        assert lines.stdout is not None
+        return (await asyncio.wait_for(lines.stdout.readline(), START)).decode().strip()
+
+    assert await next_event() == ("checkpoint_waiting", first)
+    assert await next_line() == "? yes: checkpoint sure: waits for you"
+    run = await detached(place, "yes")
+    second = await waiting_checkpoint(desk, run)
+    assert await next_event() == ("checkpoint_waiting", second)
+    assert await next_line() == "? yes: checkpoint sure: waits for you"
+    body = {"output": True, "by": "bea", "via": "web"}
+    await told(desk.http.post(f"/v1/checkpoints/{first}", json=body), 200)
+    assert await next_event() == ("checkpoint_given", first)
+    assert await next_line() == "→ yes: checkpoint sure: given: true · bea, in web"
+    await told(desk.http.post(f"/v1/runs/{run}/cancel", json={}), 202)
+    assert await next_event() == ("checkpoint_withdrawn", second)
+    assert await next_line() == "→ yes: checkpoint sure: no longer waiting"
+
+
+async def test_a_listener_is_told_that_checkpoints_may_have_changed(desk: Served, place: Place) -> None:
+    changed: asyncio.Queue[None] = asyncio.Queue()
+
+    async def listen(client: Client) -> None:
+        async for _ in client.events(also={"checkpoints": lambda: changed.put_nowait(None)}):
+            pass
+
+    async with Client(desk.url, token=desk.token) as client, asyncio.TaskGroup() as tasks:
+        listening = tasks.create_task(listen(client))
+        await asyncio.wait_for(changed.get(), START)  # at the start, so that whoever lists then misses nothing
+        await detached(place, "yes")
+        await asyncio.wait_for(changed.get(), START)
+        listening.cancel()
+
+
+async def test_an_ask_that_calls_itself_like_a_checkpoint_is_not_taken_for_it(desk: Served, place: Place) -> None:
+    checkpoint = await waiting_checkpoint(desk, await detached(place, "yes"))
+    await desk.ask(id=checkpoint)
+    async with a_screen() as screen:
+        await screen.start(place, "watch")
+        await screen.shows("Which database should I use?")
+        await screen.press("1", "Enter")
+        await screen.shows("━━━ Checkpoint ━━━")
+        assert (await desk.get(checkpoint))["state"] == "answered"
+        found = await told(desk.http.get(f"/v1/checkpoints/{checkpoint}"), 200)
+        assert found["state"] == "open"
+
+
+async def test_watch_on_a_terminal_shows_a_checkpoint_when_it_opens_and_gives_it(desk: Served, place: Place) -> None:
+    async with a_screen() as screen:
+        await screen.start(place, "watch", "--by", "ana")
+        await screen.shows("Nothing is waiting for you.")
+        first = await waiting_checkpoint(desk, await detached(place, "yes"))
+        shown = await screen.shows("Select [1-2]:")
+        assert "━━━ Checkpoint ━━━" in shown and "Go?" in shown
+        await screen.press("1", "Enter")
+        await screen.shows("→ yes: checkpoint sure: given: true · ana, in terminal")
+        assert (await told(desk.http.get(f"/v1/checkpoints/{first}"), 200))["output"] is True
+        run = await detached(place, "yes")
+        second = await waiting_checkpoint(desk, run)
+        await screen.shows(f"yes · run {run} · step sure")
+        body = {"output": False, "by": "bea", "via": "web"}
+        await told(desk.http.post(f"/v1/checkpoints/{second}", json=body), 200)
+        await screen.shows("Already answered by bea in web: false")
+
+
+# Full mode --------------------------------------------------------------------------------------------------
+
+
+async def test_in_full_mode_a_run_is_answered_with_keys_under_its_log(desk: Served, place: Place) -> None:
+    async with a_screen() as screen:
+        await screen.start(place, "run", "both", "--full")
+        shown = await screen.shows("2 waiting ──")
+        order = ["Left side", "Right side"] if "Which Left side?" in shown else ["Right side", "Left side"]
+        assert "› 1  SQLite" in shown and "one file" in shown
+        assert "agent asks: Left side" in shown and "agent asks: Right side" in shown, "the log is above"
+        await screen.press("2")
+        await screen.shows(f"Which {order[1]}?")
+        await screen.press("o")
+        await screen.shows("Your own answer ›")
+        await screen.press("my own", "Enter")
+        shown = await screen.shows("left with 0")
+    assert "waiting ──" not in shown and "? keys" not in shown, "the cards are gone"
+    output = json.loads(shown[shown.index("{") : shown.index("}") + 1])
+    assert sorted(output.values()) == ["it is Postgres", "it is my own"]
+
+
+async def test_in_full_mode_a_checkpoint_is_filled_in_and_reviewed(desk: Served, place: Place) -> None:
+    async with a_screen() as screen:
+        await screen.start(place, "run", "review", "--full")
+        shown = await screen.shows("● approved ○ stars ○ note ○ Review")
+        assert "── Checkpoint · review · run " in shown and "Is it \\x1b[31mgood\\u202e?" in shown
+        await screen.press("1")
+        assert "(optional; `→` leaves it at 3)" in await screen.shows("● stars")
+        await screen.press("Right")
+        await screen.shows("● note")
+        await screen.press("o")
+        await screen.shows("Your own answer ›")
+        await screen.press("fine", "Enter")
+        await screen.shows("› Send 2 of 3")
+        await screen.press("Enter")
+        await screen.shows("left with 0")
+    assert (await told(desk.http.get(f"/v1/runs/{(await newest(desk))['id']}"), 200))["output"] == {
+        "approved": True,
+        "stars": 3,
+        "note": "fine",
+    }
+
+
+async def test_full_mode_may_be_set_and_a_command_has_the_last_word(desk: Served, place: Place) -> None:
+    config = Path(place.env["XDG_CONFIG_HOME"]) / "handraise" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("[terminal]\nfull = true\n")
+    await desk.ask(id="q1")
+    async with a_screen() as screen:
+        await screen.start(place, "watch")
+        await screen.shows("› 1  SQLite")
+        await screen.press("Escape")
+        await screen.shows("1 kept for later · J shows it")
+        await screen.press("C-c")
+        await screen.shows("left with 0")
+    async with a_screen() as screen:
+        await screen.start(place, "watch", "--no-full")
+        await screen.shows("Select [1-2, or type custom]:")
+    assert (await desk.get("q1"))["state"] == "asked"
 
 
 # What a checkpoint wants, as questions ----------------------------------------------------------------------

@@ -1,12 +1,12 @@
-"""`handraise asks`: what waits, or one ask in full."""
+"""`handraise asks`: what waits, with checkpoints beside it, or one ask in full."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-Which = Literal["asked", "answered", "rejected", "withdrawn", "all"]
+Which = Literal["asked", "answered", "rejected", "withdrawn", "settled", "all"]
 
 EXAMPLES = """\b
 Examples:
   handraise asks
   handraise asks deploy-17
   handraise asks --state all --agent claude
-  handraise asks --json | jq -r .id"""
+  handraise asks --state settled --newest --search 'drop table'
+  handraise asks --json | jq -r '.id // .checkpoint.id'
+
+\b
+Checkpoints of runs that wait for somebody follow in a table of their own, in JSON as lines with
+`checkpoint`; not where --agent, --session, --search or --state asks for something else."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -42,6 +47,10 @@ def add_to(app: typer.Typer) -> None:
         state: Annotated[Which, typer.Option(help="Which ones to list.")] = "asked",
         agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
         session: Annotated[str | None, typer.Option(help="Only those of this session.")] = None,
+        search: Annotated[
+            str | None, typer.Option(metavar="TEXT", help="Only those in which this text stands, in any case.")
+        ] = None,
+        newest: Annotated[bool, typer.Option("--newest", help="The newest first.")] = False,
         as_json: Json = False,
         url: Url = None,
     ) -> None:
@@ -49,7 +58,8 @@ def add_to(app: typer.Typer) -> None:
         if id is not None:
             call(lambda client: _show(client, id, as_json=as_json), url=url)
         else:
-            call(lambda client: _list(client, state, agent=agent, session=session, as_json=as_json), url=url)
+            wanted = {"agent": agent, "session": session, "search": search}
+            call(lambda client: _list(client, state, wanted, newest=newest, as_json=as_json), url=url)
 
 
 async def _show(client: Client, id: str, *, as_json: bool) -> None:
@@ -65,23 +75,51 @@ async def _show(client: Client, id: str, *, as_json: bool) -> None:
         say(f"Answer it: {command('answer', ask.id)} …, or {command('reject', ask.id)}")
 
 
-async def _list(client: Client, state: Which, *, agent: str | None, session: str | None, as_json: bool) -> None:
-    found = client.asks(state=None if state == "all" else state, agent=agent, session=session)
+async def _list(client: Client, state: Which, wanted: Mapping[str, str | None], *, newest: bool, as_json: bool) -> None:
+    found = client.asks(state=None if state == "all" else state, newest=newest, **wanted)
+    with_checkpoints = state == "asked" and not any(wanted.values())
     if as_json:
         async for ask in found:
             print_json(ask_fields(ask))
+        for told in await _checkpoints(client) if with_checkpoints else ():
+            print_json({"checkpoint": told})
         return
     asks = [ask async for ask in found]
-    if not asks:
+    checkpoints = await _checkpoints(client) if with_checkpoints else []
+    if not asks and not checkpoints:
         print("Nothing is waiting for you." if state == "asked" else "There are none.")
         return
     on_terminal = sys.stdout.isatty()
-    columns = shutil.get_terminal_size().columns if on_terminal else None
-    for line in _table(sorted(asks, key=_urgency), columns=columns, now=datetime.now(UTC), states=state == "all"):
-        print(line)
+    columns, now = shutil.get_terminal_size().columns if on_terminal else None, datetime.now(UTC)
+    if asks:
+        ordered = asks if newest else sorted(asks, key=_urgency)
+        for line in _table(ordered, columns=columns, now=now, states=state in ("all", "settled")):
+            print(line)
+    if checkpoints:
+        for line in ([""] if asks else []) + list(_checkpoint_table(checkpoints, columns=columns, now=now)):
+            print(line)
     if on_terminal and state == "asked":
         say("")
-        say(f"Answer one: {command('answer')} ID CHOICE · see one: {command('asks')} ID · all: {command('watch')}")
+        if asks:
+            say(f"Answer one: {command('answer')} ID CHOICE · see one: {command('asks')} ID · all: {command('watch')}")
+        if checkpoints:
+            say(f"Give to a checkpoint: {command('checkpoint')} ID OUTPUT · see one: {command('checkpoint')} ID")
+
+
+async def _checkpoints(client: Client) -> list[dict[str, Any]]:
+    """Those that wait, the oldest first."""
+    return (await client.call("GET", "/v1/checkpoints?state=open"))["checkpoints"]  # type: ignore[no-any-return]
+
+
+def _checkpoint_table(checkpoints: Sequence[dict[str, Any]], *, columns: int | None, now: datetime) -> Iterator[str]:
+    from handraise.cli.checkpoint_forms import wanted
+
+    rows = []
+    for told in checkpoints:
+        age = duration((now - datetime.fromisoformat(told["asked_at"])).total_seconds())
+        about = f"{told['input']} · {wanted(told['schema'])}" if told["input"] else wanted(told["schema"])
+        rows.append([inert(cell, keep="") for cell in (told["id"], age, about)])
+    yield from table(["CHECKPOINT", "AGE", "WANTS"], rows, columns=columns)
 
 
 def _urgency(ask: Ask) -> tuple[bool, float, float]:

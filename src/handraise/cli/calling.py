@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from handraise.broker import Broker
     from handraise.client import Client
     from handraise.tokens import Tokens
+    from handraise.words import Words
 
 __all__ = [
     "AskId",
     "By",
     "CheckpointId",
+    "Full",
     "Json",
     "RunId",
     "SessionId",
@@ -52,6 +54,8 @@ __all__ = [
     "person",
     "run_path",
     "session_path",
+    "terminal_words",
+    "wants_full",
 ]
 
 T = TypeVar("T")
@@ -70,6 +74,14 @@ Url = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Full = Annotated[
+    bool | None,
+    typer.Option(
+        "--full/--no-full",
+        help="On a terminal: redraw what is asked in place and take keys, not lines; your config.toml may say so too.",
+        show_default=False,
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 By = Annotated[str | None, typer.Option(help="In whose name; you, unless said otherwise.")]
 
@@ -114,6 +126,26 @@ def call_or_open(
             return await on_store(broker, tokens)
 
     return asyncio.run(run())
+
+
+def wants_full(said: bool | None) -> bool:
+    """Whether the terminal is to be in full mode: as the command says, else as the user's settings do."""
+    import os
+
+    from handraise.config import load
+
+    can = os.environ.get("TERM") != "dumb"
+    return can and (load().full if said is None else said)
+
+
+def terminal_words() -> Words:
+    """What the terminal speaks: as the user's settings say, else as its locale does."""
+    import os
+
+    from handraise.config import load
+    from handraise.words import language_of, speak
+
+    return speak(load().language or language_of(os.environ))
 
 
 def person() -> str:
@@ -192,7 +224,7 @@ async def find_run(client: Client, typed: str) -> dict[str, Any]:
         raise _ambiguous(typed, [told["id"] for told in found])
     if not found:
         raise RunNotFound(typed)
-    return found[0]  # type: ignore[no-any-return]
+    return await client.call("GET", run_path(found[0]["id"]))  # type: ignore[no-any-return]
 
 
 async def find_checkpoint(client: Client, typed: str) -> dict[str, Any]:

@@ -19,11 +19,14 @@ SIMPLE = ("string", "number", "integer", "boolean")
 MOST_FIELDS = 10
 
 
-def to_ask(checkpoint: Mapping[str, Any], *, workflow: str) -> Ask:
-    """The checkpoint as it now is: a question for each field where its output is flat, else one that takes JSON."""
+def to_ask(checkpoint: Mapping[str, Any], *, workflow: str, skip: str = "`:s`") -> Ask:
+    """The checkpoint as it now is: a question for each field where its output is flat, else one that takes JSON.
+
+    `skip` is what one types to skip a question.
+    """
     ask = Ask(
         id=checkpoint["id"],
-        questions=_questions(checkpoint),
+        questions=_questions(checkpoint, skip=skip),
         origin=Origin(agent=workflow, session="", run=checkpoint["run"], step=checkpoint["step"]),
         asked_at=datetime.fromisoformat(checkpoint["asked_at"]),
     )
@@ -102,7 +105,7 @@ def _kind(field: Mapping[str, Any]) -> str:
     return known.get(field.get("type", ""), "anything")
 
 
-def _questions(checkpoint: Mapping[str, Any]) -> tuple[Question, ...]:
+def _questions(checkpoint: Mapping[str, Any], *, skip: str) -> tuple[Question, ...]:
     """The first one carries what the checkpoint shows."""
     schema, step = checkpoint["schema"], checkpoint["step"]
     form = _form(schema)
@@ -114,7 +117,7 @@ def _questions(checkpoint: Mapping[str, Any]) -> tuple[Question, ...]:
             replace(
                 question,
                 header=step if _is_alone(schema) else name,
-                question=_about(field, is_required=name in required),
+                question=_about(field, is_required=name in required, skip=skip),
             )
             for question, (name, field) in zip(to_questions(form, message=""), form["properties"].items(), strict=True)
         ]
@@ -122,13 +125,13 @@ def _questions(checkpoint: Mapping[str, Any]) -> tuple[Question, ...]:
     return (replace(asked[0], question="\n".join(texts)), *asked[1:])
 
 
-def _about(field: Mapping[str, Any], *, is_required: bool) -> str:
+def _about(field: Mapping[str, Any], *, is_required: bool, skip: str) -> str:
     description = str(field.get("description") or "")
     if is_required:
         return description
     default = field.get("default")
     left = "leaves it out" if default is None else f"leaves it at {json.dumps(default, ensure_ascii=False)}"
-    return f"{description} (optional; `:s` {left})".strip()
+    return f"{description} (optional; {skip} {left})".strip()
 
 
 def _is_alone(schema: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ import typer
 
 from handraise.asks import Ask
 from handraise.channels.terminal import Terminal
-from handraise.cli.calling import person, session_path
+from handraise.cli.calling import person, session_path, terminal_words, wants_full
 from handraise.cli.shown import command, cut, how_to_answer, print_json, say
 from handraise.cli.watch import Narrowed
 from handraise.client import Client
@@ -37,14 +37,27 @@ LAST_WORDS = 0.3  # seconds in which the terminal may still say what became of t
 class Followed:
     """One session and what came of it. `prompt` is what it was told from here; `after` is the last message before."""
 
-    def __init__(self, client: Client, session: dict[str, Any], *, prompt: str, as_json: bool, after: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        session: dict[str, Any],
+        *,
+        prompt: str,
+        as_json: bool,
+        after: str = "",
+        full: bool | None = None,
+    ) -> None:
         self._client = client
         self._session = session
         self._prompt = prompt
         self._after = after
         self._as_json = as_json
         self._by_hand = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
-        self._terminal = Terminal(by=person(), greets=False, out=_print) if self._by_hand else None
+        self._terminal = (
+            Terminal(by=person(), full=wants_full(full), greets=False, words=terminal_words(), out=_print)
+            if self._by_hand
+            else None
+        )
         self._text: str | None = None  # what the agent said last
         self._is_held = False  # and nobody was shown it yet
         self._broken = False  # the last turn was aborted or failed

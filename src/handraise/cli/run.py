@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import typer
 
-from handraise.cli.calling import Json, Url, call
+from handraise.cli.calling import Full, Json, Url, call, wants_full
 from handraise.cli.shown import command, print_json, say
 from handraise.cli.start import desk_for
 from handraise.errors import SettingsError
@@ -29,6 +29,7 @@ Examples:
   handraise run feature --input goal="a health check"
   handraise run release --input version=2.1 --input dry=true --cwd ~/shop
   handraise run feature --input-file goal.json         the whole input; - reads it from here
+  handraise run feature --full                         answer with keys, on a card that is redrawn
   handraise run nightly --detach                       print the id and leave
   handraise run feature --json | tail -1 | jq .output  events as JSON lines, the run itself last
 
@@ -63,6 +64,7 @@ def add_to(app: typer.Typer) -> None:
         wait: Annotated[
             bool, typer.Option("--wait", help="Without a terminal: stay while somebody elsewhere has to answer.")
         ] = False,
+        full: Full = None,
         as_json: Json = False,
         url: Url = None,
     ) -> None:
@@ -81,7 +83,7 @@ def add_to(app: typer.Typer) -> None:
         if url is not None:
             settings = replace(settings, url=url)
 
-        asyncio.run(_run(settings, flow, folder, given, pairs, as_json=as_json, stays=wait))
+        asyncio.run(_run(settings, flow, folder, given, pairs, as_json=as_json, stays=wait, full=full))
 
 
 def _pairs(words: Sequence[str]) -> dict[str, str]:
@@ -106,7 +108,15 @@ def _read(file: str | None) -> Any:
 
 
 async def _run(
-    settings: Settings, flow: str, folder: Path, given: Any, pairs: Mapping[str, str], *, as_json: bool, stays: bool
+    settings: Settings,
+    flow: str,
+    folder: Path,
+    given: Any,
+    pairs: Mapping[str, str],
+    *,
+    as_json: bool,
+    stays: bool,
+    full: bool | None,
 ) -> None:
     from handraise.cli.run_following import FollowedRun
     from handraise.client import Client
@@ -114,7 +124,7 @@ async def _run(
     async with desk_for(settings) as own, Client(own.url if own is not None else None, settings=settings) as client:
         run = await _create(client, flow, folder, given, pairs)
         goes_on = "stays at the desk" if own is None else f"goes on when a desk runs here: {command('serve')}"
-        followed = FollowedRun(client, run, as_json=as_json, stays=stays, goes_on=goes_on)
+        followed = FollowedRun(client, run, as_json=as_json, stays=stays, goes_on=goes_on, full=wants_full(full))
         try:
             await followed.follow(leaving=None if own is None else own.serving)
         finally:

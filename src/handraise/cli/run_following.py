@@ -18,10 +18,11 @@ import typer
 
 from handraise.asks import Ask
 from handraise.channels.terminal import Terminal, wants_colour
-from handraise.cli.calling import person, run_path
+from handraise.cli.calling import person, run_path, terminal_words
+from handraise.cli.checkpoint_inbox import CheckpointInbox
 from handraise.cli.following import Interrupts, first_of, stop
-from handraise.cli.run_inbox import RunInbox
 from handraise.cli.shown import command, cut, duration, how_to_answer, print_json, say
+from handraise.cli.watch import SKIP, Narrowed
 from handraise.client import Client
 from handraise.inert import inert
 from handraise.workflow.trace import line
@@ -59,8 +60,10 @@ async def trace_of(client: Client, run: str, *, after: str = "", wait: float = 0
 class FollowedRun:
     """One run and what becomes of it. With `stays` it is followed although nothing goes on without a person."""
 
-    def __init__(self, client: Client, run: dict[str, Any], *, as_json: bool, stays: bool, goes_on: str) -> None:
-        """`goes_on` says what becomes of the run when nobody follows it any more."""
+    def __init__(
+        self, client: Client, run: dict[str, Any], *, as_json: bool, stays: bool, goes_on: str, full: bool = False
+    ) -> None:
+        """`goes_on` says what becomes of the run when nobody follows it any more; `full` is the terminal's mode."""
         self._client = client
         self._run = run
         self._as_json = as_json
@@ -70,9 +73,19 @@ class FollowedRun:
         self._running: dict[str, tuple[str, float]] = {}  # by step: its kind, and since when
         by_hand = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
         self._progress = _Progress(self._running, is_shown=by_hand and os.environ.get("TERM") != "dumb")
-        self._inbox = RunInbox(client, run, before=self._progress.hide)
+        self._inbox = CheckpointInbox(
+            client, Narrowed(client, run=run["id"]), run=run, before=self._progress.hide, skip=SKIP[full]
+        )
         self._terminal = (
-            Terminal(by=person(), greets=False, tells=False, heading=self._inbox.heading, out=self._print)
+            Terminal(
+                by=person(),
+                full=full,
+                greets=False,
+                tells=False,
+                heading=self._inbox.heading,
+                words=terminal_words(),
+                out=self._print,
+            )
             if by_hand
             else None
         )

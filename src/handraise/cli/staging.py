@@ -20,7 +20,7 @@ from handraise.agents.scripted import Scripted
 from handraise.app import Running
 from handraise.asks import Answer, Ask, Handling, Option, Permission, Question, Scope
 from handraise.channels.terminal import Terminal
-from handraise.cli.calling import person
+from handraise.cli.calling import person, terminal_words
 from handraise.cli.running import desk_or_own
 from handraise.cli.shown import command, say
 from handraise.client import Client
@@ -249,7 +249,8 @@ async def _play(client: Client, actors: Sequence[_Actor], *, settings: Settings,
         for actor in actors:
             await actor.raised.wait()
         if not watch:
-            _print(_programme(actors, url=client.url, settings=settings))
+            link = str((await client.call("POST", "/v1/signin", body={}))["url"])
+            _print(_programme(actors, url=client.url, link=link, settings=settings))
             return
         prompting = tasks.create_task(_prompt(client))
         finishing = tasks.create_task(asyncio.wait(plays))
@@ -260,7 +261,7 @@ async def _play(client: Client, actors: Sequence[_Actor], *, settings: Settings,
 
 
 async def _prompt(client: Client) -> None:
-    await Terminal(by=person()).run(client)
+    await Terminal(by=person(), words=terminal_words()).run(client)
 
 
 async def _take_back(asker: Asker, actors: Sequence[_Actor]) -> None:
@@ -277,11 +278,12 @@ async def _take_back(asker: Asker, actors: Sequence[_Actor]) -> None:
         say(f"handraise: the demo ended; withdrew {unanswered} that nobody had answered")
 
 
-def _programme(actors: Sequence[_Actor], *, url: str, settings: Settings) -> str:
-    """What was asked, and three ways to answer each."""
+def _programme(actors: Sequence[_Actor], *, url: str, link: str, settings: Settings) -> str:
+    """What was asked, and the ways to answer it."""
     lines = [
         f"Four scripted agents raised their hands at {url}",
-        "Answer them from another terminal, in any order, each in the way you like.",
+        f"Answer them in a browser: {link}",
+        "Or from another terminal, in any order, each in the way you like.",
     ]
     if os.environ.get("HANDRAISE_HOME"):
         lines.append(f"First, there: export HANDRAISE_HOME={shlex.quote(str(settings.home.absolute()))}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from handraise.asks import Handling, Mode, OnTimeout, PermissionPolicy, QuestionPolicy
-from handraise.cli.calling import Json, Url, call
+from handraise.cli.calling import Full, Json, Url, call
 from handraise.cli.shown import command, print_json, say
 from handraise.errors import SettingsError
 
@@ -29,6 +29,7 @@ Examples:
   handraise start claude "Fix the failing test" --cwd ~/shop --mode accept-edits
   handraise start claude "Tidy up" --policy accept-recommended --permission-policy reject
   handraise start opencode "Upgrade it all" --timeout 600 --on-timeout reject
+  handraise start claude "Fix it" --full               answer with keys, on a card that is redrawn
   handraise start claude "Long work" --detach          print the id and leave
 
 \b
@@ -79,6 +80,7 @@ def add_to(app: typer.Typer) -> None:
         detach: Annotated[
             bool, typer.Option("--detach", help="Only start it at the desk that runs, and print its id.")
         ] = False,
+        full: Full = None,
         as_json: Json = False,
         url: Url = None,
     ) -> None:
@@ -111,7 +113,7 @@ def add_to(app: typer.Typer) -> None:
         if detach:
             call(lambda client: _detach(client, body, as_json=as_json), url=url)
         else:
-            asyncio.run(_start(settings, body, as_json=as_json))
+            asyncio.run(_start(settings, body, as_json=as_json, full=full))
 
 
 def _handling(
@@ -150,13 +152,13 @@ async def _create(client: Client, body: dict[str, Any]) -> dict[str, Any]:
     return await client.call("POST", "/v1/sessions", body=body, once=True)  # type: ignore[no-any-return]
 
 
-async def _start(settings: Settings, body: dict[str, Any], *, as_json: bool) -> None:
+async def _start(settings: Settings, body: dict[str, Any], *, as_json: bool, full: bool | None) -> None:
     from handraise.cli.following import Followed
     from handraise.client import Client
 
     async with desk_for(settings) as own, Client(own.url if own is not None else None, settings=settings) as client:
         session = await _create(client, body)
-        followed = Followed(client, session, prompt=body["prompt"], as_json=as_json)
+        followed = Followed(client, session, prompt=body["prompt"], as_json=as_json, full=full)
         try:
             await followed.follow(leaving=None if own is None else own.serving)
         finally:

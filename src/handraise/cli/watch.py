@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from handraise.asks import Answer, Ask, State
-from handraise.cli.calling import Url, call, person
+from handraise.cli.calling import Full, Url, call, person, terminal_words, wants_full
 from handraise.cli.shown import ask_fields, command, print_json, time_text
 from handraise.events import Asked, Event
 
 if TYPE_CHECKING:
+    from handraise.cli.checkpoint_inbox import CheckpointInbox
     from handraise.client import Client
 
-__all__ = ["Narrowed", "add_to"]
+__all__ = ["SKIP", "Narrowed", "add_to"]
 
 WAITING = 3
+SKIP = {False: "`:s`", True: "`→`"}  # how a question is skipped, by whether it is full mode
 
 EXAMPLES = """\b
 Examples:
   handraise watch                     on a terminal: answer what comes, one after the other
+  handraise watch --full              the same with keys, on a card that is redrawn; ? explains them
   handraise watch --agent claude
   handraise watch < /dev/null         print how many wait; exit code 3 if any do, else 0
   handraise watch --follow            a line for whatever happens, no prompts
-  handraise watch --json | jq .type   the same as JSON lines: first what waits, then events"""
+  handraise watch --json | jq .type   the same as JSON lines: first what waits, then events
+
+\b
+Checkpoints of runs come beside what agents ask, unless --agent or --session narrows it."""
 
 
 def add_to(app: typer.Typer) -> None:
     @app.command(epilog=EXAMPLES)
     def watch(
+        full: Full = None,
         quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Ring no bell.")] = False,
         follow: Annotated[
             bool, typer.Option("--follow", help="Print a line for whatever happens; never prompt.")
@@ -47,52 +54,85 @@ def add_to(app: typer.Typer) -> None:
         Without a terminal it prompts nobody and says what waits."""
 
         async def work(client: Client) -> None:
-            some = Narrowed(client, agent=agent, session=session)
+            is_full = wants_full(full)
+            some = _inbox(client, agent=agent, session=session, full=is_full)
             if as_json:
                 await _stream(some)
             elif follow:
                 await _terminal(some, by=by or person(), quiet=True, interactive=False)
             elif sys.stdin.isatty() and sys.stdout.isatty():
-                await _terminal(some, by=by or person(), quiet=quiet, interactive=True)
+                await _terminal(some, by=by or person(), quiet=quiet, interactive=True, full=is_full)
             else:
-                await _count(some)
+                await _count(some, client=client)
 
         call(work, url=url)
 
 
-async def _count(inbox: Narrowed) -> None:
+def _inbox(client: Client, *, agent: str | None, session: str | None, full: bool) -> Narrowed | CheckpointInbox:
+    """A checkpoint is no agent's and of no session, so whoever names one does not mean it."""
+    asks = Narrowed(client, agent=agent, session=session)
+    if agent is not None or session is not None:
+        return asks
+    from handraise.cli.checkpoint_inbox import CheckpointInbox
+
+    return CheckpointInbox(client, asks, skip=SKIP[full])
+
+
+async def _count(inbox: Narrowed | CheckpointInbox, *, client: Client) -> None:
     waiting = [ask async for ask in inbox.asks(state="asked")]
     if not waiting:
         print("Nothing is waiting for you.")
         return
-    print(f"{len(waiting)} waiting · {inbox.url} · {command('asks')}", flush=True)
+    print(f"{len(waiting)} waiting · {client.url} · {command('asks')}", flush=True)
     raise typer.Exit(WAITING)
 
 
-async def _terminal(inbox: Narrowed, *, by: str, quiet: bool, interactive: bool) -> None:
+async def _terminal(
+    inbox: Narrowed | CheckpointInbox, *, by: str, quiet: bool, interactive: bool, full: bool = False
+) -> None:
     from handraise.channels.terminal import Terminal
+    from handraise.words import speak
 
     def out(text: str) -> None:
         print(text, flush=True)
 
-    await Terminal(by=by, quiet=quiet, interactive=interactive, out=out).run(inbox)
+    words = terminal_words() if interactive else speak("en")  # a log is read by programs, too
+    terminal = Terminal(
+        by=by, quiet=quiet, full=full, interactive=interactive, heading=inbox.heading, words=words, out=out
+    )
+    await terminal.run(inbox)
 
 
-async def _stream(inbox: Narrowed) -> None:
+async def _stream(inbox: Narrowed | CheckpointInbox) -> None:
     """What waits now as `asked`, then every event, each once."""
     before = await inbox.cursor()
     listed: set[str] = set()
     async for ask in inbox.asks(state="asked"):
         listed.add(ask.id)
-        print_json({"type": "asked", "at": time_text(ask.asked_at), "ask": ask_fields(ask)})
+        _print_event(inbox, "asked", at=time_text(ask.asked_at), ask=ask)
     async for event in inbox.events(after=before):
         if not (isinstance(event, Asked) and event.ask.id in listed):
-            print_json({"type": event.type, "at": time_text(event.at), "ask": ask_fields(event.ask)})
+            _print_event(inbox, event.type, at=time_text(event.at), ask=event.ask)
         listed.discard(event.ask.id)
 
 
+CHECKPOINT_EVENTS = {
+    "asked": "checkpoint_waiting",
+    "answered": "checkpoint_given",
+    "withdrawn": "checkpoint_withdrawn",
+}
+
+
+def _print_event(inbox: Narrowed | CheckpointInbox, type: str, *, at: str | None, ask: Ask) -> None:
+    checkpoint = inbox.checkpoint_of(ask)
+    if checkpoint is None:
+        print_json({"type": type, "at": at, "ask": ask_fields(ask)})
+    else:
+        print_json({"type": CHECKPOINT_EVENTS[type], "at": at, "checkpoint": checkpoint})
+
+
 class Narrowed:
-    """The desk's inbox, narrowed to an agent, to a session, or to the asks that `only` says yes to."""
+    """The desk's inbox, narrowed to an agent, a session or a run, or to the asks that `only` says yes to."""
 
     def __init__(
         self,
@@ -100,16 +140,20 @@ class Narrowed:
         *,
         agent: str | None = None,
         session: str | None = None,
+        run: str | None = None,
         only: Callable[[Ask], bool] = lambda ask: True,
     ) -> None:
         self._client = client
         self._agent = agent
         self._session = session
+        self._run = run
         self._only = only
 
-    @property
-    def url(self) -> str:
-        return self._client.url
+    def heading(self, ask: Ask) -> str:
+        return ""
+
+    def checkpoint_of(self, ask: Ask) -> None:
+        """None of them is one."""
 
     async def asks(
         self,
@@ -120,7 +164,7 @@ class Narrowed:
         run: str | None = None,
     ) -> AsyncIterator[Ask]:
         agent, session = agent or self._agent, session or self._session
-        async for ask in self._client.asks(state=state, agent=agent, session=session, run=run):
+        async for ask in self._client.asks(state=state, agent=agent, session=session, run=run or self._run):
             if self._only(ask):
                 yield ask
 
@@ -131,8 +175,10 @@ class Narrowed:
         session: str | None = None,
         run: str | None = None,
         worker: str | None = None,
+        also: Mapping[str, Callable[[], None]] | None = None,
     ) -> AsyncIterator[Event]:
-        async for event in self._client.events(after=after, session=session or self._session, run=run, worker=worker):
+        session, run = session or self._session, run or self._run
+        async for event in self._client.events(after=after, session=session, run=run, worker=worker, also=also):
             if self._agent in (None, event.ask.origin.agent) and self._only(event.ask):
                 yield event
 

@@ -1,12 +1,14 @@
 """Asks as text: one line, or the whole card. Pure, and the place where everything an agent wrote is made inert.
 
-Texts are shortened here for display only; what is sent is always the agent's own value.
+Texts are shortened here for display only; what is sent is always the agent's own value. Our own words come from the
+catalogue, by the `t` that whoever draws is given.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,21 +18,41 @@ from datetime import datetime, timedelta
 from typing import TextIO
 from urllib.parse import urlsplit
 
-from handraise.asks import RECOMMENDED, Answer, Ask, Option, Origin, Permission, Scope
+from handraise.asks import RECOMMENDED, Answer, Ask, Option, Permission, Scope
 from handraise.inert import has_hidden, inert, pieces
+from handraise.words import Words, speak
 
 __all__ = [
+    "ENGLISH",
+    "MOST_DESCRIPTION",
+    "MOST_HEADER",
+    "MOST_LABEL",
+    "MOST_NAME",
+    "MOST_PREVIEW",
+    "MOST_QUESTION",
+    "NARROW",
     "Card",
+    "Ink",
+    "agent_of",
+    "badges_of",
+    "changes_files",
     "cut",
     "draw",
+    "due_of",
     "lost_line",
+    "middle",
     "names",
+    "object_of",
     "on_our_clock",
     "outcome_line",
+    "picked_by_silence",
     "record_line",
+    "said",
     "summary_line",
     "undelivered_line",
+    "wants",
     "wants_colour",
+    "width",
 ]
 
 # How much of each text is shown, in characters. Limits of display, not of what is accepted.
@@ -41,20 +63,22 @@ MOST_QUESTION = 4_000
 MOST_PREVIEW = 20_000
 NARROW = 60  # columns under which a description gets lines of its own
 SOON = timedelta(minutes=2)  # a deadline this near is told with its seconds
+ENGLISH = speak("en")  # for whoever draws without a person's language
+_SILENCE = re.compile(r"no answer in (?P<seconds>\S{1,40}) s")  # as the desk says why it did not wait any longer
 
 
-def cut(text: str, limit: int, *, keep: str = "") -> str:
+def cut(text: str, limit: int, *, t: Words, keep: str = "") -> str:
     """Inert, one line unless told otherwise, and no longer than its limit, with a mark where it was cut."""
     more = len(text) - limit
-    return inert(text[:limit], keep=keep) + (f"… ({more} more characters)" if more > 0 else "")
+    return inert(text[:limit], keep=keep) + (t("terminal.cut", count=more) if more > 0 else "")
 
 
-def names(options: Sequence[Option]) -> list[str]:
+def names(options: Sequence[Option], *, t: Words) -> list[str]:
     """The labels as they are shown. Those that look the same get an ordinal."""
     shown: dict[str, None] = {}
     ordinals: dict[str, int] = {}
     for option in options:
-        name = label = cut(option.label, MOST_LABEL)
+        name = label = cut(option.label, MOST_LABEL, t=t)
         while name in shown:
             ordinals[label] = ordinal = ordinals.get(label, 1) + 1
             name = f"{label} #{ordinal}"
@@ -62,7 +86,21 @@ def names(options: Sequence[Option]) -> list[str]:
     return list(shown)
 
 
-def _width(text: str) -> int:
+def badges_of(option: Option, *, is_default: bool) -> list[str]:
+    """Which ones an option has: `question.…` of the catalogue. A label that says itself that it is recommended needs
+    no badge for it.
+    """
+    says_so = option.label.rstrip().lower().endswith(RECOMMENDED)
+    return [*(["recommended"] if option.recommended and not says_so else []), *(["default"] if is_default else [])]
+
+
+def picked_by_silence(ask: Ask, index: int) -> tuple[str, ...]:
+    """The values that silence picks for a question."""
+    fallback = ask.fallback
+    return () if fallback is None or fallback.rejected or not fallback.answers else fallback.answers[index]
+
+
+def width(text: str) -> int:
     """How many cells of a terminal the text fills."""
     if text.isascii():
         return len(text)
@@ -71,114 +109,165 @@ def _width(text: str) -> int:
     return get_cwidth(text)
 
 
-def _middle(text: str, cells: int) -> str:
+def middle(text: str, cells: int) -> str:
     """Shortened in the middle to so many cells: the ends of a path say more."""
-    if _width(text) <= cells:
+    if width(text) <= cells:
         return text
     head = tail = ""
     for character in text:
-        if _width(head + character) > (cells - 1) // 2:
+        if width(head + character) > (cells - 1) // 2:
             break
         head += character
     for character in reversed(text):
-        if _width(head + character + tail) > cells - 1:
+        if width(head + character + tail) > cells - 1:
             break
         tail = character + tail
     return f"{head}…{tail}"
 
 
-def _agent(ask: Ask) -> str:
-    return cut(ask.origin.agent, MOST_NAME)
+def agent_of(ask: Ask, *, t: Words) -> str:
+    return cut(ask.origin.agent, MOST_NAME, t=t)
 
 
-def summary_line(ask: Ask) -> str:
+def summary_line(ask: Ask, *, t: Words = ENGLISH) -> str:
     """One line for lists: id, agent, title."""
-    return f"{inert(ask.id, keep='')}  {_agent(ask)}  {cut(ask.title, MOST_LABEL)}"
+    return f"{inert(ask.id, keep='')}  {agent_of(ask, t=t)}  {cut(ask.title, MOST_LABEL, t=t)}"
 
 
-def outcome_line(ask: Ask) -> str:
+def outcome_line(ask: Ask, *, t: Words = ENGLISH) -> str:
     """What became of it, who decided, and whether the agent has taken it."""
+    outcome = _outcome(ask, t=t)
     if ask.answer is None:
-        return _outcome(ask)
+        return outcome
     if ask.delivery_error is not None:
-        return f"{_outcome(ask)} · {_undelivered(ask)}"
+        return f"{outcome} · {_undelivered(ask, t=t)}"
     if ask.delivered_at is None:
-        return f"{_outcome(ask)} · not yet taken by {_agent(ask)}"
-    return f"{_outcome(ask)} · taken {ask.delivered_at.astimezone():%H:%M}"
+        return f"{outcome} · {t('terminal.outcome.untaken', agent=agent_of(ask, t=t))}"
+    return f"{outcome} · {t('terminal.outcome.taken', time=f'{ask.delivered_at.astimezone():%H:%M}')}"
 
 
-def record_line(ask: Ask, *, colour: bool = False) -> str:
-    """One line for a log: that it was asked, or what became of it."""
-    ink = _Ink(colour)
+def record_line(ask: Ask, *, colour: bool = False, heading: str = "", t: Words = ENGLISH) -> str:
+    """One line for a log: that it was asked, or what became of it. `heading` names what it is where it is no ask."""
+    ink = Ink(colour)
+    mark = ink.warning("?") if ask.state == "asked" else ink.good("→")
+    return f"{mark} {agent_of(ask, t=t)}: {_record(ask, heading=heading, t=t)}"
+
+
+def _record(ask: Ask, *, heading: str, t: Words) -> str:
+    outcome, title = _outcome(ask, t=t), cut(ask.title, MOST_LABEL, t=t)
+    if heading:
+        named = heading if t.language == "de" else heading.lower()  # a German noun keeps its capital
+        given = t("terminal.record.given", outcome=outcome)
+        became = {"asked": t("terminal.record.waits"), "answered": given}.get(ask.state, outcome)
+        return f"{named} {cut(ask.origin.step or '', MOST_NAME, t=t)}: {became}"
     if ask.state == "asked":
-        asks = "agent asks" if ask.permission is None else "agent wants permission"
-        return f"{ink.warning('?')} {_agent(ask)}: {asks}: {cut(ask.title, MOST_LABEL)}"
+        is_question = ask.permission is None
+        return t("terminal.record.asks", title=title) if is_question else t("terminal.record.wants", title=title)
     if ask.state == "withdrawn":
-        return f"{ink.good('→')} {_agent(ask)}: {_outcome(ask)}: {cut(ask.title, MOST_LABEL)}"
-    answered = "answered: " if ask.state == "answered" and ask.permission is None and not _by_timeout(ask) else ""
-    return f"{ink.good('→')} {_agent(ask)}: {answered}{_outcome(ask)}"
+        return f"{outcome}: {title}"
+    if ask.state == "answered" and ask.permission is None and not _by_timeout(ask):
+        return t("terminal.record.answered", outcome=outcome)
+    return outcome
 
 
-def undelivered_line(ask: Ask, *, colour: bool = False) -> str:
+def undelivered_line(ask: Ask, *, colour: bool = False, t: Words) -> str:
     """One line for a log: that the agent could not be given the answer."""
-    return f"{_Ink(colour).bad('!')} {_undelivered(ask)}"
+    return f"{Ink(colour).bad('!')} {_undelivered(ask, t=t)}"
 
 
-def _undelivered(ask: Ask) -> str:
-    return f"{_agent(ask)} did not take the answer: {cut(ask.delivery_error or '', MOST_DESCRIPTION)}"
+def _undelivered(ask: Ask, *, t: Words) -> str:
+    reason = cut(ask.delivery_error or "", MOST_DESCRIPTION, t=t)
+    return t("state.deliveryFailed", agent=agent_of(ask, t=t), reason=reason)
 
 
-def _outcome(ask: Ask) -> str:
+def _outcome(ask: Ask, *, t: Words) -> str:
     answer = ask.answer
     if ask.state == "withdrawn":
-        reason = f" ({cut(ask.withdrawn_reason, MOST_DESCRIPTION)})" if ask.withdrawn_reason else ""
-        return f"no longer waiting{reason}"
+        reason = f" ({cut(ask.withdrawn_reason, MOST_DESCRIPTION, t=t)})" if ask.withdrawn_reason else ""
+        return t("terminal.outcome.gone") + reason
     if answer is None:
-        return "waiting for an answer"
+        return t("terminal.outcome.waiting")
     if _by_timeout(ask):
-        waited = cut((*answer.why, "no answer in time")[0], MOST_LABEL)
-        return f"{waited}: {_said(ask)}"
+        return f"{_waited(answer, t=t)}: {said(ask, t=t)}"
     if not answer.rejected:
-        return f"{_said(ask)} · {_who(answer, place=', in ')}"
-    reason = f": {cut(answer.reason, MOST_DESCRIPTION)}" if answer.reason else ""
-    return f"{_said(ask)} by {_who(answer, place=' in ')}{reason}"
+        return f"{said(ask, t=t)} · {_who(answer, between=', ', t=t)}"
+    reason = f": {cut(answer.reason, MOST_DESCRIPTION, t=t)}" if answer.reason else ""
+    return t("terminal.outcome.refused", said=said(ask, t=t), person=_who(answer, between=" ", t=t)) + reason
 
 
-def lost_line(ask: Ask) -> str:
+def lost_line(ask: Ask, *, t: Words) -> str:
     """Why the person who is typing can stop: who was faster, where, and with what."""
-    if ask.state == "withdrawn" or ask.answer is None:
-        return f"{_agent(ask)} is {_outcome(ask)}."
+    agent, answer = agent_of(ask, t=t), ask.answer
+    if ask.state == "withdrawn":
+        reason = cut(ask.withdrawn_reason or "", MOST_DESCRIPTION, t=t)
+        return t("terminal.lost.gone", agent=agent, reason=reason) if reason else t("state.withdrawn", agent=agent)
+    if answer is None:
+        return t("terminal.lost.waiting", agent=agent)
     if _by_timeout(ask):
-        outcome = _outcome(ask)
-        return f"{outcome[:1].upper()}{outcome[1:]}{'' if ask.answer.rejected else ' was picked'}."
-    if ask.answer.rejected:
-        return f"Already {_outcome(ask)}"
-    done = "Already answered" if ask.permission is None else "Already decided"
-    return f"{done} by {_who(ask.answer, place=' in ')}: {_said(ask)}"
+        waited = _waited(answer, t=t)
+        waited = waited[:1].upper() + waited[1:]
+        if answer.rejected:
+            return f"{waited}: {said(ask, t=t)}."
+        return t("terminal.lost.picked", waited=waited, answer=said(ask, t=t))
+    if answer.rejected:
+        return t("terminal.lost.refused", outcome=_outcome(ask, t=t))
+    person, given = _who(answer, between=" ", t=t), said(ask, t=t)
+    if ask.permission is None:
+        return t("terminal.lost.answered", person=person, answer=given)
+    return t("terminal.lost.decided", person=person, answer=given)
 
 
 def _by_timeout(ask: Ask) -> bool:
     return ask.answer is not None and ask.answer.by == "policy:timeout"
 
 
-def _who(answer: Answer, *, place: str) -> str:
+def _waited(answer: Answer, *, t: Words) -> str:
+    """Why nobody was waited for any longer. The desk says it in English."""
+    if not answer.why:
+        return t("terminal.outcome.late")
+    silence = _SILENCE.fullmatch(answer.why[0])
+    if silence is None:
+        return cut(answer.why[0], MOST_LABEL, t=t)
+    return t("terminal.outcome.silence", seconds=inert(silence["seconds"], keep=""))
+
+
+def _who(answer: Answer, *, between: str, t: Words) -> str:
+    """Who answered and where, with this between the two."""
     if answer.by_policy:
-        return f"policy {cut(answer.by.removeprefix('policy:'), MOST_NAME)}"
-    who = cut(answer.by, MOST_NAME) or "somebody"
-    return f"{who}{place}{cut(answer.via, MOST_NAME)}" if answer.via else who
+        return t("terminal.by.policy", name=cut(answer.by.removeprefix("policy:"), MOST_NAME, t=t))
+    who = cut(answer.by, MOST_NAME, t=t) or t("terminal.by.somebody")
+    return f"{who}{between}{_place(answer.via, t=t)}" if answer.via else who
 
 
-def _said(ask: Ask, answer: Answer | None = None) -> str:
+def _place(via: str, *, t: Words) -> str:
+    match via:
+        case "web":
+            return t("terminal.via.web")
+        case "cli":
+            return t("terminal.via.cli")
+        case "terminal":
+            return t("terminal.via.terminal")
+        case "http":
+            return t("terminal.via.http")
+        case "link":
+            return t("terminal.via.link")
+        case "agent":
+            return t("terminal.via.agent")
+        case _:
+            return t("terminal.via.named", channel=cut(via, MOST_NAME, t=t))
+
+
+def said(ask: Ask, answer: Answer | None = None, *, t: Words) -> str:
     """An answer in the words that were offered."""
     answer = answer or ask.answer or Answer()
     if answer.rejected:
-        return "declined" if ask.permission is None else "denied"
+        return t("terminal.said.declined") if ask.permission is None else t("terminal.said.denied")
     if ask.permission is not None:
-        known = {"once": "allowed once", "always": "always allowed"}
-        scope = f" ({cut(answer.scope, MOST_NAME)})" if answer.scope else ""
-        return known.get(answer.reply or "", cut(answer.reply or "", MOST_NAME)) + scope
+        known = {"once": t("terminal.said.once"), "always": t("terminal.said.always")}
+        scope = f" ({cut(answer.scope, MOST_NAME, t=t)})" if answer.scope else ""
+        return known.get(answer.reply or "", cut(answer.reply or "", MOST_NAME, t=t)) + scope
     return "; ".join(
-        ", ".join(cut(question.label_of(value), MOST_LABEL) for value in values) or "not answered"
+        ", ".join(cut(question.label_of(value), MOST_LABEL, t=t) for value in values) or t("terminal.said.nothing")
         for question, values in zip(ask.questions, answer.answers or (), strict=False)
     )
 
@@ -186,16 +275,18 @@ def _said(ask: Ask, answer: Answer | None = None) -> str:
 # Drawing ----------------------------------------------------------------------------------------------------
 
 
-def draw(ask: Ask, *, colour: bool = False, columns: int | None = None, now: datetime | None = None) -> str:
+def draw(
+    ask: Ask, *, colour: bool = False, columns: int | None = None, now: datetime | None = None, t: Words = ENGLISH
+) -> str:
     """The whole card: who asks, what, the choices, and what happens if nobody answers, or what became of it.
 
     `ask.remaining` counts from `now`, the local time at which it was told.
     """
-    card = Card(ask, colour=colour, columns=columns, now=now)
+    card = Card(ask, colour=colour, columns=columns, now=now, t=t)
     blocks = [card.question(index) for index in range(len(ask.questions))]
     if ask.permission is not None:
         blocks.append(card.permission(ask.permission))
-    end = card.deadline() if ask.state == "asked" else outcome_line(ask)
+    end = card.deadline() if ask.state == "asked" else outcome_line(ask, t=t)
     blocks += [[end]] if end else []
     return "\n".join([*card.head(), "\n\n".join(map("\n".join, blocks)), card.bar()])
 
@@ -209,7 +300,7 @@ def wants_colour(stream: TextIO | None = None) -> bool:
     return (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
 
 
-class _Ink:
+class Ink:
     """ANSI colours, or none. A colour never says anything that the words do not."""
 
     def __init__(self, on: bool) -> None:
@@ -241,98 +332,119 @@ class Card:
     """The parts of one ask as lines, so that a terminal can stop between them."""
 
     def __init__(
-        self, ask: Ask, *, colour: bool, columns: int | None = None, now: datetime | None = None, heading: str = ""
+        self,
+        ask: Ask,
+        *,
+        t: Words,
+        colour: bool,
+        columns: int | None = None,
+        now: datetime | None = None,
+        heading: str = "",
     ) -> None:
         self._ask = ask
-        self._ink = _Ink(colour)
+        self._t = t
+        self._ink = Ink(colour)
         self._columns = columns or shutil.get_terminal_size().columns  # honours COLUMNS
         self._now = now or datetime.now().astimezone()
-        usual = "Agent Question" if ask.permission is None else "Agent Permission"
+        usual = t("terminal.title.question") if ask.permission is None else t("terminal.title.permission")
         self._title = f"━━━ {heading or usual} ━━━"
+
+    def _cut(self, text: str, limit: int, *, keep: str = "") -> str:
+        return cut(text, limit, keep=keep, t=self._t)
 
     def bar(self) -> str:
         return self._ink.frame("━" * len(self._title))
 
     def head(self) -> list[str]:
-        return [self._ink.frame(self._title), self._ink.quiet(self._origin(self._ask.origin))]
+        return [self._ink.frame(self._title), self._ink.quiet(self.origin())]
 
-    def _origin(self, origin: Origin) -> str:
+    def origin(self) -> str:
+        t, origin = self._t, self._ask.origin
         session = None if origin.run and origin.run in origin.session else origin.session  # that one says nothing new
-        named = {"": origin.agent, "run ": origin.run, "step ": origin.step, "session ": session}
-        line = " · ".join(f"{word}{cut(name, MOST_NAME)}" for word, name in named.items() if name)
+        named = [
+            self._cut(origin.agent, MOST_NAME),
+            t("session.run", run=self._cut(origin.run, MOST_NAME)) if origin.run else "",
+            t("session.step", step=self._cut(origin.step, MOST_NAME)) if origin.step else "",
+            t("terminal.session", session=self._cut(session, MOST_NAME)) if session else "",
+        ]
+        line = " · ".join(filter(None, named))
         if not origin.cwd:
             return line
-        left = self._columns - _width(line) - 3
-        return f"{line} · {_middle(inert(origin.cwd, keep=''), max(left, 20))}"
+        left = self._columns - width(line) - 3
+        return f"{line} · {middle(inert(origin.cwd, keep=''), max(left, 20))}"
 
     def question(self, index: int) -> list[str]:
         question, total = self._ask.questions[index], len(self._ask.questions)
-        lines = [f"Question {index + 1} of {total}"] if total > 1 else []
+        lines = [self._t("question.step", current=index + 1, total=total)] if total > 1 else []
         if question.header:
-            lines.append(self._ink.strong(cut(question.header, MOST_HEADER)))
+            lines.append(self._ink.strong(self._cut(question.header, MOST_HEADER)))
         if question.question:
-            lines += cut(question.question, MOST_QUESTION, keep="\n\t").split("\n")
-        picked = self._picked(index)
-        for number, (option, name) in enumerate(zip(question.options, names(question.options), strict=True), 1):
+            lines += self._cut(question.question, MOST_QUESTION, keep="\n\t").split("\n")
+        picked = picked_by_silence(self._ask, index)
+        shown = names(question.options, t=self._t)
+        for number, (option, name) in enumerate(zip(question.options, shown, strict=True), 1):
             lines += self._option(number, option, name, is_default=option.value in picked)
         return lines
 
-    def _picked(self, index: int) -> tuple[str, ...]:
-        """The values that silence picks."""
-        fallback = self._ask.fallback
-        if fallback is None or fallback.rejected or not fallback.answers:
-            return ()
-        return fallback.answers[index]
-
     def _option(self, number: int, option: Option, name: str, *, is_default: bool) -> Iterator[str]:
-        says_so = option.label.rstrip().lower().endswith(RECOMMENDED)
-        badges = ["recommended"] if option.recommended and not says_so else []
-        badges += ["default"] if is_default else []
+        badges = [self._t(f"question.{badge}") for badge in badges_of(option, is_default=is_default)]
         line = f"  {number}. {name}" + (self._ink.warning(f" [{', '.join(badges)}]") if badges else "")
         indent = "" if self._columns < NARROW else "     "
-        description = cut(option.description, MOST_DESCRIPTION, keep="\n\t")
+        description = self._cut(option.description, MOST_DESCRIPTION, keep="\n\t")
         if description and indent and "\n" not in description:
             yield f"{line} — {description}"
         else:
             yield line
             yield from (indent + text for text in description.split("\n") if description)
         if option.preview:
-            preview = cut(option.preview, MOST_PREVIEW, keep="\n\t")
-            yield from (f"{indent}│ {text}" for text in preview.split("\n"))
+            yield from (indent + line for line in self.preview(option.preview))
 
     def permission(self, permission: Permission) -> list[str]:
         """What the agent wants, and the thing itself: verbatim and whole, however long."""
-        named = [*filter(None, (permission.command, *permission.paths, permission.url))]
-        text = _arguments(permission)
-        if permission.kind == "plan":
-            named, text = [], _plan(permission)
         return [
-            self._ink.strong(_wants(permission, agent=_agent(self._ask))),
-            *(f"  │ {line}" for name in named for line in self._verbatim(name)),
-            *(f"  │ {line}" for line in self._diff(permission.diff or "")),
-            *(["with"] if text and named else []),
-            *(f"  │ {line}" for line in self._escaped(text, keep="\n\t").split("\n") if text),
-            *self._notes(permission, (*named, text)),
-            *self._facts(permission, (*named, text)),
+            self._ink.strong(wants(permission, agent=agent_of(self._ask, t=self._t), t=self._t)),
+            *self.object(permission),
+            *self.facts(permission),
         ]
 
+    def object(self, permission: Permission, *, with_diff: bool = True) -> list[str]:
+        """What it is about, verbatim."""
+        named, text = object_of(permission)
+        return [
+            *(f"  │ {line}" for name in named for line in self._verbatim(name)),
+            *(f"  │ {line}" for line in self._diff((permission.diff or "") if with_diff else "")),
+            *([self._t("terminal.with")] if text and named else []),
+            *(f"  │ {line}" for line in self._escaped(text, keep="\n\t").split("\n") if text),
+        ]
+
+    def facts(self, permission: Permission) -> list[str]:
+        """What else there is to know about it."""
+        named, text = object_of(permission)
+        return [*self._notes(permission, (*named, text)), *self._facts(permission, (*named, text))]
+
+    def preview(self, text: str) -> list[str]:
+        return [f"│ {line}" for line in self._cut(text, MOST_PREVIEW, keep="\n\t").split("\n")]
+
+    def pattern(self, text: str) -> list[str]:
+        return list(self._verbatim(text))
+
     def _notes(self, permission: Permission, shown: Sequence[str]) -> Iterator[str]:
-        if _changes(permission) and permission.diff is None:
-            yield "The agent gave no preview of the change."
+        if changes_files(permission) and permission.diff is None:
+            yield self._t("perm.noDiff")
         texts = (*shown, permission.diff or "", permission.cwd or "", permission.tool, permission.summary)
         if any(map(has_hidden, texts)):
-            yield self._ink.warning("⚠ Contains hidden characters")
+            yield self._ink.warning(f"⚠ {self._t('text.hidden')}")
 
     def _facts(self, permission: Permission, shown: Sequence[str]) -> Iterator[str]:
         if permission.cwd:
-            yield f"in {''.join(self._verbatim(permission.cwd))}"
-        yield f"tool {cut(permission.tool, MOST_LABEL)}"
+            yield self._t("perm.cwd", path="".join(self._verbatim(permission.cwd)))
+        yield self._t("terminal.tool", tool=self._cut(permission.tool, MOST_LABEL))
         if permission.summary and permission.summary not in shown:
-            yield cut(permission.summary, MOST_DESCRIPTION)
+            yield self._cut(permission.summary, MOST_DESCRIPTION)
 
     def scope(self, number: int, scope: Scope) -> list[str]:
         """One way to say `always`, with exactly the patterns that it saves."""
-        label = cut(scope.label or scope.id, MOST_LABEL)
+        label = self._cut(scope.label or scope.id, MOST_LABEL)
         return [f"  {number}. {label}", *(f"     │ {line}" for text in scope.patterns for line in self._verbatim(text))]
 
     def _verbatim(self, text: str) -> Iterator[str]:
@@ -355,19 +467,19 @@ class Card:
 
     def deadline(self) -> str | None:
         """What silence does, and when, on this machine's clock."""
-        due, fallback = _due(self._ask, self._now), self._ask.fallback
+        due, fallback = due_of(self._ask, self._now), self._ask.fallback
         if due is None or fallback is None:
             return None
         near, today = due - self._now < SOON, due.date() == self._now.date()
         time = f"{due:%H:%M:%S}" if near else f"{due:%H:%M}" if today else f"{due:%Y-%m-%d %H:%M}"
         if not fallback.rejected:
-            then = f"“{_said(self._ask, fallback)}” is picked"
-        else:
-            then = "the question is declined" if self._ask.permission is None else "it is denied"
-        return f"If nobody answers by {time}, {then}."
+            return self._t("deadline.pick", time=time, choice=said(self._ask, fallback, t=self._t))
+        if self._ask.permission is None:
+            return self._t("deadline.reject", time=time)
+        return self._t("deadline.deny", time=time)
 
 
-def _due(ask: Ask, now: datetime) -> datetime | None:
+def due_of(ask: Ask, now: datetime) -> datetime | None:
     """The deadline on our clock. Clocks differ, so the desk's word for what remains counts where it gave one."""
     if ask.remaining is not None:
         return now + timedelta(seconds=ask.remaining)
@@ -376,7 +488,14 @@ def _due(ask: Ask, now: datetime) -> datetime | None:
 
 def on_our_clock(ask: Ask) -> Ask:
     """With its deadline as this machine's clock will show it, however long the ask is kept."""
-    return replace(ask, remaining=None, deadline=_due(ask, datetime.now().astimezone()))
+    return replace(ask, remaining=None, deadline=due_of(ask, datetime.now().astimezone()))
+
+
+def object_of(permission: Permission) -> tuple[list[str], str]:
+    """What it is about: what has a name of its own, and the rest as text."""
+    if permission.kind == "plan":
+        return [], _plan(permission)
+    return [*filter(None, (permission.command, *permission.paths, permission.url))], _arguments(permission)
 
 
 def _plan(permission: Permission) -> str:
@@ -397,7 +516,7 @@ def _arguments(permission: Permission, *, shown: Sequence[str] = ()) -> str:
     return json.dumps(rest, indent=2, ensure_ascii=False, default=str) if rest else ""
 
 
-def _changes(permission: Permission) -> bool:
+def changes_files(permission: Permission) -> bool:
     """Whether it is about changing files. Agents name their tools as they like: edit, Write, apply_patch."""
     if permission.command is not None or permission.kind == "plan":
         return False
@@ -405,24 +524,25 @@ def _changes(permission: Permission) -> bool:
     return permission.diff is not None or (named and bool(permission.paths))
 
 
-def _wants(permission: Permission, *, agent: str) -> str:
+def wants(permission: Permission, *, agent: str, t: Words) -> str:
     """The sentence that says what the agent wants."""
     if permission.kind == "plan":
-        return f"{agent} wants its plan approved"
+        return t("perm.title.plan", agent=agent)
     if permission.command is not None:
-        return f"{agent} wants to run a command"
-    if _changes(permission):
-        count = max(1, len(permission.paths))
-        return f"{agent} wants to change {count} file{'s' if count > 1 else ''}"
+        return t("perm.title.command", agent=agent)
+    if changes_files(permission):
+        return t("perm.title.edit", agent=agent, count=max(1, len(permission.paths)))
     if permission.paths and "read" in permission.tool.casefold():
-        first, more = cut(permission.paths[0], MOST_LABEL), len(permission.paths) - 1
-        return f"{agent} wants to read {first}" + (f" and {more} more" if more else "")
+        first, more = cut(permission.paths[0], MOST_LABEL, t=t), len(permission.paths) - 1
+        if more:
+            return t("terminal.readMore", agent=agent, path=first, count=more)
+        return t("perm.title.read", agent=agent, path=first)
     if permission.url:
-        return f"{agent} wants to open {_host(permission.url)}"
-    return f"{agent} wants to use {cut(permission.tool, MOST_NAME)}"
+        return t("perm.title.fetch", agent=agent, host=_host(permission.url, t=t))
+    return t("perm.title.tool", agent=agent, tool=cut(permission.tool, MOST_NAME, t=t))
 
 
-def _host(url: str) -> str:
+def _host(url: str, *, t: Words) -> str:
     with suppress(ValueError):
-        return cut(urlsplit(url).hostname or url, MOST_LABEL)
-    return cut(url, MOST_LABEL)
+        return cut(urlsplit(url).hostname or url, MOST_LABEL, t=t)
+    return cut(url, MOST_LABEL, t=t)

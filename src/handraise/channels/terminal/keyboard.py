@@ -6,31 +6,35 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from handraise.channels.terminal.endings import Left
+
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
 
-__all__ = ["Changed", "Keyboard", "Left"]
+    from handraise.asks import Ask
+    from handraise.words import Words
+
+__all__ = ["Changed", "Keyboard"]
 
 
 class Changed(Exception):
     """The ask at the prompt is not what it was."""
 
 
-class Left(Exception):
-    """The person pressed Ctrl+C."""
-
-
 class Keyboard:
     """One prompt at a time. Escape never answers; Ctrl+D is EOFError everywhere."""
 
-    def __init__(self, input: Input | None = None, output: Output | None = None) -> None:
+    prints_beside = False  # a line in the middle of a card would tear it
+
+    def __init__(self, input: Input | None = None, output: Output | None = None, *, t: Words) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import DummyHistory
 
         self._session: PromptSession[str] = PromptSession(
             history=DummyHistory(), input=input, output=output, interrupt_exception=Left
         )
+        self._t = t
         self._waiting = 0
 
     @property
@@ -42,7 +46,8 @@ class Keyboard:
         """One line, starting from a draft. Raises Left, and Changed when interrupted."""
 
         def message() -> str:
-            return f"{self._waiting} more waiting · {prompt}" if self._waiting else prompt
+            others = self._t("terminal.others", count=self._waiting)
+            return f"{others} · {prompt}" if self._waiting else prompt
 
         return await self._session.prompt_async(
             message, default=draft, set_exception_handler=False, handle_sigint=False
@@ -59,9 +64,12 @@ class Keyboard:
         if app.is_running and not app.is_done:
             app.exit(exception=Changed())
 
-    def bell(self) -> None:
+    def ring(self, ask: Ask) -> None:
         self._session.output.bell()
         self._session.output.flush()
+
+    def forget(self, id: str) -> None:
+        """Nothing was kept of it."""
 
     def discard(self) -> None:
         """Forget what was typed so far: it was not meant for what is shown next."""
@@ -74,7 +82,7 @@ class Keyboard:
         input.flush_keys()
         clear_typeahead(input)
 
-    async def idle(self, news: asyncio.Event, *, at_most: float | None = None) -> None:
+    async def idle(self, news: asyncio.Event, *, at_most: float | None = None, kept: int = 0) -> int:
         """Wait for news while keys do nothing, except that Ctrl+C and Ctrl+D quit with EOFError."""
         from prompt_toolkit.keys import Keys
 
@@ -93,3 +101,4 @@ class Keyboard:
                 await news.wait()
         if quits:
             raise EOFError
+        return 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
+from typing import Self
 
 from handraise.asks import Answer, Ask, Permission, Scope
 from handraise.channels import Inbox
 from handraise.channels.terminal.drawing import Card, on_our_clock
+from handraise.channels.terminal.endings import GONE, Over
 from handraise.channels.terminal.keyboard import Changed, Keyboard
 from handraise.channels.terminal.reading import (
     Choice,
@@ -26,37 +27,32 @@ from handraise.channels.terminal.reading import (
     prompt_for,
     prompt_for_scope,
 )
-from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn, HandraiseError
+from handraise.errors import HandraiseError
 from handraise.inert import inert
+from handraise.words import Words
 
-__all__ = ["GONE", "Over", "Turn"]
-
-GONE = (AlreadyAnswered, AskWithdrawn, AskNotFound)  # what the desk says to one who comes too late
-
-
-class Over(Exception):
-    """Nobody waits for this person's answer any more."""
+__all__ = ["LineTurn"]
 
 
-class Turn:
-    """`ask` is the ask as it is now, `typed` what the person entered for it so far."""
+class LineTurn:
+    """The card is printed once, and each question has a prompt."""
 
     def __init__(
         self,
         ask: Ask,
         *,
+        t: Words,
         inbox: Inbox,
         keyboard: Keyboard,
-        by: str,
         colour: bool,
         out: Callable[[str], None],
         heading: str = "",
     ) -> None:
         self.ask = ask
         self.typed: list[str] = []
+        self._t = t
         self._inbox = inbox
         self._keyboard = keyboard
-        self._by = by
         self._colour = colour
         self._out = out
         self._heading = heading
@@ -79,26 +75,23 @@ class Turn:
 
     @property
     def card(self) -> Card:
-        return Card(self.ask, colour=self._colour, heading=self._heading)
+        return Card(self.ask, t=self._t, colour=self._colour, heading=self._heading)
 
-    async def take(self) -> Ask:
-        """Ask the person, and again until the desk takes what they say; the ask as it then is.
-
-        Raises Over, Left or EOFError where the prompt ended otherwise, and one of GONE where somebody was faster.
-        """
+    async def __aenter__(self) -> Self:
         self._print("", *self.card.head())
-        while True:
-            answer = await self._hear()
-            try:
-                if answer.rejected:
-                    return await self._inbox.reject(self.ask.id, reason=answer.reason, by=answer.by, via=answer.via)
-                return await self._inbox.answer(self.ask.id, answer)
-            except GONE:
-                raise
-            except AnswerDoesNotFit as misfit:
-                self._print(*(inert(problem["problem"], keep="") for problem in misfit.problems))
-            except HandraiseError as failure:
-                self._print(f"The answer could not be sent. {inert(str(failure), keep='')}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """What was printed stays."""
+
+    def title(self) -> list[str]:
+        return []
+
+    def bar(self) -> list[str]:
+        return [self.card.bar()]
+
+    def refuse(self, *problems: str, question: int | None = None) -> None:
+        self._print(*problems)
 
     def _print(self, *lines: str) -> None:
         self._out("\n".join(lines))
@@ -106,13 +99,11 @@ class Turn:
     def _print_deadline(self) -> None:
         line = self.card.deadline()
         if line is not None:
-            self._print(f"{line} `:w` keeps waiting.")
+            self._print(f"{line} {self._t('terminal.keepsWaiting')}")
 
-    async def _hear(self) -> Answer:
+    async def hear(self) -> Answer:
         said = await (self._hear_answers() if self.ask.permission is None else self._hear_reply(self.ask.permission))
-        if isinstance(said, Decline):
-            said = Answer(rejected=True, reason=said.reason)
-        return replace(said, by=self._by, via="terminal")
+        return Answer(rejected=True, reason=said.reason) if isinstance(said, Decline) else said
 
     async def _hear_answers(self) -> Answer | Decline:
         drafts, self.typed = self.typed, []
@@ -124,9 +115,9 @@ class Turn:
             self._print(*self.card.question(index), "")
             if not index:
                 self._print_deadline()
-            read = partial(parse, question, several=len(questions) > 1)
+            read = partial(parse, question, several=len(questions) > 1, t=self._t)
             draft = drafts[index] if index < len(drafts) else ""
-            said = await self._entry(prompt_for(question), read, draft=draft)
+            said = await self._entry(prompt_for(question, t=self._t), read, draft=draft)
             if isinstance(said, Decline):
                 return said
             answers.append(said.values if isinstance(said, Choice) else ())
@@ -135,8 +126,9 @@ class Turn:
     async def _hear_reply(self, permission: Permission) -> Answer | Decline:
         self._print(*self.card.permission(permission), "")
         self._print_deadline()
+        read = partial(parse_permission, permission, t=self._t)
         while True:
-            said = await self._entry(prompt_for(permission), partial(parse_permission, permission))
+            said = await self._entry(prompt_for(permission, t=self._t), read)
             if isinstance(said, Decline):
                 return said
             assert isinstance(said, Reply)
@@ -151,7 +143,7 @@ class Turn:
         for number, scope in enumerate(scopes, 1):
             self._print(*self.card.scope(number, scope))
         while True:
-            said = parse_scope(scopes, await self._line(prompt_for_scope(scopes)))
+            said = parse_scope(scopes, await self._line(prompt_for_scope(scopes, t=self._t)), t=self._t)
             if not isinstance(said, Problem):
                 return said
             self._print(said.message)
@@ -167,7 +159,7 @@ class Turn:
                 case Problem(message=message):
                     self._print(message)
                 case Help():
-                    self._print(help_for(self.ask))
+                    self._print(help_for(self.ask, t=self._t))
                 case Wait():
                     await self._keep_waiting()
                 case said:
@@ -183,7 +175,7 @@ class Turn:
             self._print(inert(str(failure), keep=""))
             return
         if self.ask.deadline is None:
-            self._print("It has no deadline: it waits until somebody answers.")
+            self._print(self._t("terminal.noDeadline"))
         self._print_deadline()
 
     async def _line(self, prompt: str, *, draft: str = "") -> str:
