@@ -26,7 +26,9 @@ from handraise.server.asks import AskRoutes
 from handraise.server.compat import opencode, runbook, sandbox_agent
 from handraise.server.mcp import METHODS
 from handraise.server.openapi import document
+from handraise.server.pages import Pages
 from handraise.server.runs import Runs
+from handraise.server.web import Web
 from handraise.tokens import Tokens
 from serving import Served, listening, path_of, refused, serving, serving_in_a_thread, told
 
@@ -140,6 +142,8 @@ async def test_every_route_is_in_the_document_and_the_reverse(desk: Served) -> N
         *Acp(broker, worker=None).routes(),
         *rules.routes(broker),
         *sessions.routes(broker, worker=None),
+        *Pages(broker, tokens=Tokens(broker.store, clock=clock)).routes(),
+        *Web().routes(),
     ]
     served = {f"{method} {_shape(route.path)}" for route in ordinary for method in route.methods or {"GET"}}
     served = {label for label in served if not label.startswith("HEAD ")}
@@ -300,6 +304,14 @@ KEPT = schemathesis.Config.from_dict(
                 # The first message to an agent names it, and none is known here that it could name.
                 "include-operation-id": "send_to_an_acp_agent",
                 "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400, 404, 422]}},
+            },
+            {
+                # Whoever names many links that lead nowhere is told to wait.
+                "include-operation-id": ["show_an_answer_page", "send_an_answer_page"],
+                "checks": {
+                    "positive_data_acceptance": {"expected-statuses": ["2xx", 404, 429]},
+                    "negative_data_rejection": {"expected-statuses": [400, 404, 429]},
+                },
             },
             {
                 "include-tag": "opencode",

@@ -19,14 +19,16 @@ from handraise.server.attach import Attached
 from handraise.server.compat import opencode, runbook, sandbox_agent
 from handraise.server.gate import Gate
 from handraise.server.mcp import Mcp
+from handraise.server.pages import Pages
 from handraise.server.runs import Runs
 from handraise.server.stream import EventRoute
+from handraise.server.web import Web
 from handraise.tokens import Tokens
 from handraise.worker import Worker
 
 __all__ = ["create_app"]
 
-PUBLIC = ("/healthz", "/signin/")
+PUBLIC = ("/healthz", "/signin/", "/a/")
 
 
 def create_app(
@@ -47,6 +49,7 @@ def create_app(
 
     The hot routes are chosen before the framework sees them; the rest are ordinary."""
     asks = AskRoutes(broker)
+    web = Web()
     hot: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
         "/v1/asks": asks,
         "/v1/deliveries": asks.deliveries,
@@ -65,6 +68,8 @@ def create_app(
             *(attached.routes() if attached is not None else ()),
             *(acp.routes() if acp is not None else ()),
             *sessions.routes(broker, worker=worker),
+            *Pages(broker, tokens=tokens).routes(),
+            *web.routes(),
             *routes(broker, tokens=tokens, sign_in=sign_in, port=port, lag=lag),
         ],
         exception_handlers={HandraiseError: on_error, HTTPException: on_error},
@@ -78,4 +83,4 @@ def create_app(
             route = asks if path.startswith("/v1/asks/") else ordinary
         await route(scope, receive, send)
 
-    return Gate(app, tokens=tokens, port=port, allowed_hosts=allowed_hosts, public=PUBLIC)
+    return Gate(app, tokens=tokens, port=port, allowed_hosts=allowed_hosts, public=PUBLIC, signed_out=web.signed_out)

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 
 from handraise.agents import MODES
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Ask
+from handraise.risks import RISKS
 from handraise.server.health import PROBLEMS
 from handraise.wire import (
     AnswerBody,
     AskBody,
     CheckpointBody,
     DeliveriesBody,
+    LinkBody,
     PromptBody,
     RejectBody,
     RetryBody,
@@ -91,6 +93,7 @@ _TAGS = {
     "access": "Tokens and signing in.",
     "audit": "Who or what decided, when, through what and from where.",
     "desk": "The desk itself.",
+    "web": "The web app's files, and the pages behind answer links, which need no script.",
     "mcp": "The question tool for agents that speak MCP. Messages and replies are that protocol's own.",
     "opencode": "The routes of an OpenCode server, so that its clients answer for every agent. In its own words.",
     "runbook": "The run routes of runbook, so that its clients answer what a run asks. In its own words.",
@@ -102,6 +105,11 @@ _NO_SUCH_SESSION = ("not_found", "session_not_found")
 _NO_SUCH_QUESTION = (*_NO_SUCH_SESSION, "ask_not_found")
 _NO_SUCH_RUN = ("not_found", "run_not_found")
 _NO_SUCH_CHECKPOINT = ("not_found", "checkpoint_not_found")
+_NO_FORM = {
+    404: ("text/html", "The link leads nowhere."),
+    410: ("text/html", "The link has ended, or its ask is settled."),
+    429: ("text/html", "Too many links that lead nowhere came from this address."),
+}
 _MCP_SETTINGS = ("mcp_session", "mcp_cwd", "mcp_limit", "MCP-Protocol-Version", "Mcp-Session-Id")
 _MCP_REFUSED = {
     400: ("McpError", "A setting, a message or an era that cannot be read, or no session where there has to be one."),
@@ -128,7 +136,7 @@ _ROUTES = (
         "list_asks",
         "Asks in the order they were raised, in every state unless one is named",
         scope="answer",
-        parameters=("state", "agent", "session", "run", "after_ask", "limit"),
+        parameters=("state", "agent", "session", "run", "q", "order", "after_ask", "limit"),
         replies={200: ("Asks", "A page of asks.")},
         refusals=("bad_request",),
     ),
@@ -182,6 +190,16 @@ _ROUTES = (
             )
         },
         refusals=(*_READ, "ask_not_found", "already_answered", "store_failed"),
+    ),
+    _Route(
+        "POST /v1/asks/{id}/link",
+        "make_an_answer_link",
+        "Make a link with which whoever holds it answers this ask, once. Revoking the token that made it ends it",
+        scope="answer",
+        body="LinkBody",
+        body_required=False,
+        replies={201: ("AnswerLink", "The link, which is told only now.")},
+        refusals=(*_READ, "ask_not_found", *_SETTLED, "store_failed"),
     ),
     _Route(
         "POST /v1/deliveries",
@@ -346,10 +364,10 @@ _ROUTES = (
     _Route(
         "GET /v1/runs",
         "list_runs",
-        "Runs, the newest first",
+        "Runs, the newest first, without their inputs and outputs",
         scope="answer",
         parameters=("runs",),
-        replies={200: ("Runs", "The newest first.")},
+        replies={200: ("Runs", "The newest first. What each began with and gave is told with the run itself.")},
         refusals=("bad_request",),
         tag="runs",
     ),
@@ -592,10 +610,66 @@ _ROUTES = (
     _Route(
         "GET /",
         "show_the_front_page",
-        "The front page",
+        "The web app. A browser that is not signed in gets the page too, with status 401; it says how to sign in",
         scope="answer",
         replies={200: ("text/html", "A page.")},
-        tag="desk",
+        tag="web",
+    ),
+    _Route(
+        "GET /app/{path}",
+        "read_a_file_of_the_app",
+        "A file of the web app, with an ETag",
+        scope="answer",
+        replies={200: ("*/*", "The file.")},
+        refusals=("not_found",),
+        tag="web",
+    ),
+    _Route(
+        "GET /sw.js",
+        "read_the_service_worker",
+        "The service worker of the web app",
+        scope="answer",
+        replies={200: ("text/javascript", "A script.")},
+        tag="web",
+    ),
+    _Route(
+        "GET /manifest.webmanifest",
+        "read_the_manifest",
+        "What a device has to know to install the web app",
+        scope="answer",
+        replies={200: ("application/manifest+json", "A manifest.")},
+        tag="web",
+    ),
+    _Route(
+        "GET /a/{link}",
+        "show_an_answer_page",
+        "The ask of an answer link, as a form. Looking at it answers nothing and does not use the link up",
+        scope=None,
+        replies={200: ("text/html", "The form."), **_NO_FORM},
+        tag="web",
+    ),
+    _Route(
+        "POST /a/{link}",
+        "send_an_answer_page",
+        "What was filled in. The answer that settles the ask uses the link up",
+        scope=None,
+        replies={
+            200: ("text/html", "It is settled, or the deadline was moved."),
+            **_NO_FORM,
+            409: ("text/html", "Somebody was faster."),
+            422: ("text/html", "The form again, with what is wrong; the link is as good as before."),
+            503: ("text/html", "The form again: the database failed, and nothing was kept."),
+        },
+        refusals=("too_large",),
+        tag="web",
+    ),
+    _Route(
+        "GET /a/style.css",
+        "read_the_style_of_plain_pages",
+        "The style of the pages that need no script",
+        scope=None,
+        replies={200: ("text/css", "A style sheet.")},
+        tag="web",
     ),
     _Route(
         "GET /healthz",
@@ -767,7 +841,7 @@ def _operation(route: _Route) -> Schema:
 def _reply(what: str, meaning: str) -> Schema:
     reply: Schema = {"description": meaning}
     if "/" in what:
-        reply["content"] = {what: {"schema": {"type": "string"}}}
+        reply["content"] = {what: {"schema": {"type": "object" if what.endswith("+json") else "string"}}}
         if what in _TEXTS:
             reply["content"][what]["example"] = _TEXTS[what]
     elif what:
@@ -868,6 +942,8 @@ _PARAMETERS: dict[str, Schema] = {
     "name_in_path": _in_path("name", "The name of the token.", example="ci"),
     "rule_in_path": _in_path("rule", "The id of a rule that the desk keeps.", example="1f3a9c2e"),
     "code_in_path": _in_path("code", "What the link holds."),
+    "link_in_path": _in_path("link", "What the link holds."),
+    "path_in_path": _in_path("path", "Where the file lies among those of the app.", example="app.css"),
     "question_request_in_path": _in_path("question_request", "The id of an ask, with `que_`.", pattern="^que"),
     "permission_request_in_path": _in_path("permission_request", "The id of an ask, with `per_`.", pattern="^per"),
     "opencode_session_in_path": _in_path("opencode_session", "The id of a session, with `ses_`.", pattern="^ses"),
@@ -892,8 +968,17 @@ _PARAMETERS: dict[str, Schema] = {
         "1 starts each program to see for itself, which takes seconds and the scope `admin`.",
     ),
     "state": _parameter(
-        "state", {"type": "string", "enum": ["asked", "answered", "rejected", "withdrawn"]}, "Only asks in this state."
+        "state",
+        _one_of("asked", "answered", "rejected", "withdrawn", "settled"),
+        "Only asks in this state; `settled` is every state but `asked`.",
     ),
+    "q": _parameter(
+        "q",
+        {"type": "string", "maxLength": 500},
+        "Only asks in which people see this text, in any case: in what was asked and by whom, in what was answered, in "
+        "the reason why it ended. It is taken as it is; there are no wildcards.",
+    ),
+    "order": _parameter("order", _one_of("oldest", "newest"), "Which ask comes first; without it, the oldest."),
     "agent": _parameter("agent", _TEXT, "Only what this agent asked."),
     "session": _parameter("session", _TEXT, "Only of this session."),
     "run": _parameter("run", _TEXT, "Only of this run."),
@@ -1274,7 +1359,17 @@ _ALWAYS_TOLD = {
 
 
 def _schemas() -> dict[str, Schema]:
-    bodies = (AskBody, AnswerBody, RejectBody, WithdrawBody, DeliveriesBody, SessionBody, PromptBody, TokenBody)
+    bodies = (
+        AskBody,
+        AnswerBody,
+        RejectBody,
+        WithdrawBody,
+        LinkBody,
+        DeliveriesBody,
+        SessionBody,
+        PromptBody,
+        TokenBody,
+    )
     schemas = json_schemas(Ask, *bodies, RuleBody, RuleTestBody, RunBody, RetryBody, CheckpointBody, refs=_REFS)
     for schema in schemas.values():
         schema.pop("title", None)
@@ -1293,12 +1388,27 @@ def _schemas() -> dict[str, Schema]:
     schemas["Question"]["not"] = _UNANSWERABLE
     for name, always in _ALWAYS_TOLD.items():
         schemas[name]["required"] = always
-    schemas["Ask"]["properties"]["asked_at"] = _TIME
+    schemas["Ask"]["properties"] |= {"asked_at": _TIME, **_OF_PERMISSIONS}
     schemas |= _TOLD
     for name, example in _EXAMPLES.items():
         schemas[name]["examples"] = [example]
     return schemas | {_name(code): _refusal_schema(code, refusal) for code, refusal in _REFUSALS.items()}
 
+
+# What the desk finds out about a permission whenever it tells one.
+_OF_PERMISSIONS: dict[str, Schema] = {
+    "risks": {
+        "type": "array",
+        "items": _one_of(*RISKS),
+        "description": "Of a permission: what it can do that people should think twice about. It leaves out nothing "
+        "that it knows, and it does not know everything.",
+    },
+    "commands": {
+        **_list(_TEXT),
+        "minItems": 2,
+        "description": "Of a permission: the commands of its line, in order, where there is more than one.",
+    },
+}
 
 _RULE = {
     "id": _TEXT | {"description": "Of one that is kept at the desk."},
@@ -1325,6 +1435,8 @@ _SESSION = {
     "parent": {**_TEXT_OR_NULL, "description": "Of a subagent: the session that it works for."},
     "cwd": _TEXT_OR_NULL,
     "machine": _TEXT_OR_NULL,
+    "run": {**_TEXT_OR_NULL, "description": "The run of a workflow that started it."},
+    "step": {**_TEXT_OR_NULL, "description": "And the step of that run."},
     "mode": {**_TEXT_OR_NULL, "enum": [*MODES, None]},
     "command": {
         "type": ["array", "null"],
@@ -1382,6 +1494,8 @@ _TRACE_EVENT: dict[str, Schema] = {
 _CHECKPOINT: dict[str, Schema] = {
     "id": _TEXT,
     "run": _TEXT,
+    "workflow": _TEXT,
+    "cwd": _TEXT,
     "step": _TEXT,
     "state": _one_of("open", "given", "withdrawn"),
     "input": {**_TEXT, "description": "What people are shown."},
@@ -1538,7 +1652,8 @@ _TOLD: dict[str, Schema] = {
     ),
     "Workflows": _object({"workflows": _list(_ref("Workflow"))}),
     "Run": _object(_RUN),
-    "Runs": _object({"runs": _list(_ref("Run"))}),
+    "ListedRun": _object({name: kind for name, kind in _RUN.items() if name not in ("input", "output")}),
+    "Runs": _object({"runs": _list(_ref("ListedRun"))}),
     "Retried": _object(
         {
             **_RUN,
@@ -1632,6 +1747,7 @@ _TOLD: dict[str, Schema] = {
     "Token": _object({"name": _TEXT, "scopes": _SCOPES, "created_at": _TIME}),
     "Tokens": _object({"tokens": _list(_ref("Token"))}),
     "NewToken": _object({"name": _TEXT, "scopes": _SCOPES, "token": _TEXT}),
+    "AnswerLink": _object({"url": {"type": "string", "format": "uri"}, "expires_at": _TIME}),
     "SignInLink": _object({"url": {"type": "string", "format": "uri"}}),
     "Health": _object(
         {"status": {"type": "string", "enum": ["ok", "degraded"]}, "version": _TEXT, "problems": _PROBLEM_CODES}
@@ -1774,6 +1890,7 @@ _EXAMPLES: dict[str, Any] = {
     },
     "AnswerBody": {"answers": [["Postgres"]]},
     "RejectBody": {"reason": "let us talk first"},
+    "LinkBody": {"by": "ana", "via": "mail", "expires_in": 3600},
     "WithdrawBody": {"reason": "aborted"},
     "DeliveriesBody": {"deliveries": [{"id": "build-7"}, {"id": "build-6", "error": "the agent had died"}]},
     "Reported": {"reported": 1, "unknown": ["build-6"]},
@@ -1785,6 +1902,8 @@ _EXAMPLES: dict[str, Any] = {
         "parent": None,
         "cwd": "/home/ana/shop",
         "machine": None,
+        "run": None,
+        "step": None,
         "mode": None,
         "command": None,
         "error": None,
@@ -1827,6 +1946,8 @@ _EXAMPLES: dict[str, Any] = {
     "Checkpoint": {
         "id": "run_5d41402abc4b.review",
         "run": "run_5d41402abc4b",
+        "workflow": "feature",
+        "cwd": "/home/ana/shop",
         "step": "review",
         "state": "open",
         "input": "Do this?",

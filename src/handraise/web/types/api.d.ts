@@ -1,0 +1,1071 @@
+// Written by docs/generate_types.py from the OpenAPI document. Change it there, then `make docs`.
+
+/** What goes back to the agent: values per question, a permission's reply, or a rejection. */
+export interface Answer {
+  answers: string[][] | null;
+  reply: string | null;
+  rejected: boolean;
+  reason: string | null;
+  notes: (string | null)[];
+  input?: Record<string, unknown> | null;
+  scope?: string | null;
+  patterns?: string[] | null;
+  by: string;
+  via: string;
+  at: string | null;
+  why?: string[];
+}
+
+/** What `POST /v1/asks/{id}/answer` takes: `answers` for questions, `reply` for a permission. */
+export interface AnswerBody {
+  answers?: string[][] | null;
+  notes?: (string | null)[];
+  reply?: string | null;
+  message?: string | null;
+  input?: Record<string, unknown> | null;
+  scope?: string | null;
+  patterns?: string[] | null;
+  by?: string | null;
+  via?: string | null;
+}
+
+/** One moment in which an agent stopped and needs somebody. It holds questions or a permission, never both. An adapter fills the first block; the desk adds the rest. */
+export interface Ask {
+  id: string;
+  questions: Question[];
+  permission: Permission | null;
+  origin: Origin;
+  extra?: Record<string, unknown> | null;
+  state: "asked" | "answered" | "rejected" | "withdrawn";
+  asked_at: string;
+  deadline: string | null;
+  remaining: number | null;
+  fallback: Answer | null;
+  answer: Answer | null;
+  delivered_at: string | null;
+  delivery_error: string | null;
+  withdrawn_reason: string | null;
+  /** Of a permission: what it can do that people should think twice about. It leaves out nothing that it knows, and it does not know everything. */
+  risks?: ("delete" | "push" | "spend" | "sandbox" | "secrets" | "privileges" | "unreadable")[];
+  /** Of a permission: the commands of its line, in order, where there is more than one. */
+  commands?: string[];
+}
+
+/** What `POST /v1/asks` takes. */
+export interface AskBody {
+  question_policy?: "reject" | "accept-first" | "accept-recommended" | "forward" | Auto | null;
+  permission_policy?: "reject" | "forward" | null;
+  question_timeout?: number | null;
+  on_timeout?: "accept-first" | "accept-recommended" | "reject" | null;
+  id?: string | null;
+  questions?: QuestionSent[];
+  permission?: PermissionSent | null;
+  origin?: Origin | null;
+  worker?: string | null;
+  ordinal?: boolean;
+  extra?: Record<string, unknown> | null;
+}
+
+export interface Auto {
+  auto: AutoRule[];
+}
+
+/** `match` is a part of the header or the text, in any case, or `re:` and a regular expression (RE2 syntax). */
+export interface AutoRule {
+  match: string;
+  answers: string[];
+}
+
+/** What `POST /v1/checkpoints/{checkpoint}` takes. */
+export interface CheckpointBody {
+  /** What the checkpoint's `schema` wants. */
+  output: unknown;
+  /** Who gave it, where the token may speak for others. */
+  by?: string | null;
+  /** The place it was given in. */
+  via?: string | null;
+}
+
+export interface DeliveriesBody {
+  deliveries: Delivery[];
+}
+
+export interface Delivery {
+  id: string;
+  error?: string | null;
+}
+
+/** What `POST /v1/asks/{id}/link` takes. */
+export interface LinkBody {
+  by?: string | null;
+  via?: string | null;
+  expires_in?: number | null;
+}
+
+/** What a person said in the agent's own terminal, as the agent learned it. */
+export interface LocalAnswer {
+  answers?: string[][] | null;
+  notes?: (string | null)[];
+  reply?: string | null;
+  message?: string | null;
+  input?: Record<string, unknown> | null;
+  scope?: string | null;
+  patterns?: string[] | null;
+  by?: string | null;
+  via?: string | null;
+  rejected?: boolean;
+}
+
+/** One choice. `value` is what goes back to the agent; where it gave none, that is the label. */
+export interface Option {
+  label: string;
+  description: string;
+  value: string;
+  preview?: string;
+  recommended: boolean;
+  extra?: Record<string, unknown>;
+}
+
+/** One choice. `value` is what goes back to the agent; where it gave none, that is the label. */
+export interface OptionSent {
+  label: string;
+  description?: string;
+  value?: string;
+  preview?: string | null;
+  recommended?: boolean;
+  extra?: Record<string, unknown> | null;
+}
+
+/** Who asks, and from where. */
+export interface Origin {
+  agent: string;
+  session: string;
+  run?: string;
+  step?: string;
+  parent?: string;
+  cwd?: string;
+  machine?: string;
+  extra?: Record<string, unknown>;
+}
+
+/** What an agent wants to do. A plan that wants approval is `kind="plan"`. */
+export interface Permission {
+  tool: string;
+  summary: string;
+  kind: string;
+  command?: string;
+  paths: string[];
+  diff?: string;
+  cwd?: string;
+  url?: string;
+  input?: Record<string, unknown>;
+  replies: string[];
+  scopes: Scope[];
+  editable: boolean;
+  extra?: Record<string, unknown>;
+}
+
+/** What an agent wants to do. A plan that wants approval is `kind="plan"`. */
+export interface PermissionSent {
+  tool: string;
+  summary?: string;
+  kind?: string;
+  command?: string | null;
+  paths?: string[];
+  diff?: string | null;
+  cwd?: string | null;
+  url?: string | null;
+  input?: Record<string, unknown> | null;
+  replies?: string[];
+  scopes?: ScopeSent[];
+  editable?: boolean;
+  extra?: Record<string, unknown> | null;
+}
+
+export interface PromptBody {
+  prompt: string;
+}
+
+/** One question of an ask. Options whose values repeat get unique ones (`label#2`), so that an answer names exactly one of them. */
+export interface Question {
+  question: string;
+  options: Option[];
+  header: string;
+  multiple: boolean;
+  custom: boolean;
+  kind: "choice" | "text" | "number";
+  extra?: Record<string, unknown>;
+}
+
+/** One question of an ask. Options whose values repeat get unique ones (`label#2`), so that an answer names exactly one of them. */
+export interface QuestionSent {
+  question: string;
+  options?: OptionSent[];
+  header?: string;
+  multiple?: boolean;
+  custom?: boolean;
+  kind?: "choice" | "text" | "number";
+  extra?: Record<string, unknown> | null;
+}
+
+export interface RejectBody {
+  reason?: string | null;
+  by?: string | null;
+  via?: string | null;
+}
+
+/** What `POST /v1/runs/{run}/retry` takes. */
+export interface RetryBody {
+  /** The step from which everything is done again. Without one, what did not succeed. */
+  from?: string | null;
+  /** Only say what would be done. */
+  dry_run?: boolean;
+}
+
+/** What `POST /v1/rules` takes: a rule as in `[[rules]]` of a settings file. */
+export interface RuleBody {
+  tool: string;
+  action: "allow" | "reject" | "ask" | "delegate";
+  matches?: Record<string, string | boolean | (string | boolean)[]>;
+  agent?: string | null;
+  context?: "thread" | "subagent" | null;
+  message?: string | null;
+  to?: string[];
+  timeout?: number | null;
+  first?: boolean;
+}
+
+/** What `POST /v1/rules/test` takes: a call as an agent might make it. */
+export interface RuleTestBody {
+  tool: string;
+  arguments?: Record<string, unknown>;
+  agent?: string;
+  cwd?: string | null;
+  context?: "thread" | "subagent";
+}
+
+/** What `POST /v1/runs` takes. */
+export interface RunBody {
+  workflow: string;
+  /** What the workflow takes, at most 1 MiB of it. Without one, an empty object. */
+  input?: unknown;
+  /** A folder on the machine of the desk: where the workflow is looked for, and where it runs. Without one, that of the desk. */
+  cwd?: string | null;
+}
+
+/** How far an `always` reaches, as the agent offers it. */
+export interface Scope {
+  id: string;
+  label: string;
+  patterns: string[];
+  /** The desk remembers it, for the session and its subagents; the agent is only ever told `once`. */
+  by_desk?: boolean;
+  extra?: Record<string, unknown>;
+}
+
+/** How far an `always` reaches, as the agent offers it. */
+export interface ScopeSent {
+  id: string;
+  label?: string;
+  patterns?: string[];
+  /** The desk remembers it, for the session and its subagents; the agent is only ever told `once`. */
+  by_desk?: boolean | null;
+  extra?: Record<string, unknown> | null;
+}
+
+/** What `POST /v1/sessions` takes. */
+export interface SessionBody {
+  question_policy?: "reject" | "accept-first" | "accept-recommended" | "forward" | Auto | null;
+  permission_policy?: "reject" | "forward" | null;
+  question_timeout?: number | null;
+  on_timeout?: "accept-first" | "accept-recommended" | "reject" | null;
+  agent: string;
+  prompt: string;
+  /** A folder on the machine of the desk that starts it. */
+  cwd?: string | null;
+  /** What it may do without asking. Without one its own configuration decides. */
+  mode?: "default" | "accept-edits" | "bypass" | "plan" | "read-only" | "workspace-write" | "full-access" | null;
+  /** What to run, for the agent `acp`: a program that speaks ACP, and its arguments. */
+  command?: string[];
+  /** Seconds without a sign of life and without an open ask after which a turn is stopped. */
+  stale_after?: number | null;
+}
+
+export interface TokenBody {
+  name: string;
+  scopes: ("ask" | "answer" | "admin")[];
+}
+
+export interface WithdrawBody {
+  reason?: string | null;
+  /** What a person said in the agent's own terminal. One that does not fit is a withdrawal. Its `by` is not read: it is `agent`. */
+  answer?: LocalAnswer | null;
+}
+
+export interface Asks {
+  asks: Ask[];
+  next?: string;
+}
+
+export interface Reported {
+  reported: number;
+  unknown: string[];
+}
+
+export interface Event {
+  /** Newer desks may tell more of them. */
+  type: string;
+  at: string;
+  ask: Ask;
+}
+
+export interface Pruned {
+  type: "pruned";
+  at: string;
+  /** The cursor of the last event that is gone, and the `id` of the frame. */
+  through: number;
+  message: string;
+}
+
+export interface Hint {
+  type: "changed";
+  at: string;
+  /** Of these something may have changed. The first hint of a stream names all you asked for. */
+  what: ("checkpoints" | "runs" | "sessions")[];
+}
+
+export interface QuestionEvent {
+  type: "question.requested" | "question.resolved";
+  session_id: string;
+  at: string;
+  question_id: string;
+  prompt: string;
+  options: string[];
+  response: string | null;
+  status: "requested" | "answered" | "rejected";
+}
+
+export interface Cursor {
+  cursor: number;
+}
+
+export interface Audit {
+  lines: AuditLine[];
+  next?: string;
+}
+
+export interface AuditLine {
+  /** Of the event it was told with. */
+  cursor: number;
+  /** When it was decided. */
+  at: string;
+  /** What was decided. */
+  decision: "answered" | "rejected" | "withdrawn" | "kept_waiting";
+  /** Who or what did. */
+  decided_by: "person" | "policy" | "timeout" | "agent";
+  /** The name that the decision carries. Programs of an admin may say another than theirs. */
+  by: string | null;
+  /** Through what: `http`, `cli`, `terminal`, `sdk`, `opencode`, `policy`, … */
+  via: string | null;
+  /** Name of the token it came with; null where no call was made. */
+  token: string | null;
+  /** Where the call came from, as the desk saw it: behind a proxy, the proxy. */
+  address: string | null;
+  /** Id of the ask. */
+  ask: string;
+  /** What kind of ask. */
+  kind: "question" | "permission" | "plan";
+  /** What was asked, or was to be done, on one line; hidden characters are spelled out. */
+  title: string;
+  /** Who asked. */
+  agent: string;
+  /** In which session. */
+  session: string;
+  /** In which run. */
+  run: string | null;
+  /** In which step of it. */
+  step: string | null;
+  /** In which folder. */
+  cwd: string | null;
+  /** On which machine. */
+  machine: string | null;
+  /** Values given, a list per question. */
+  answers: string[][] | null;
+  /** What a permission got: `once`, `always`, `reject`. */
+  reply: string | null;
+  /** How far an `always` reaches. */
+  scope: string | null;
+  /** What an `always` was narrowed to. */
+  patterns: string[] | null;
+  /** What the tool gets instead, where it was edited. */
+  input: Record<string, unknown> | null;
+  /** Why it was rejected or withdrawn, or what was said with a reply. */
+  reason: string | null;
+  /** What was said beside the answers. */
+  notes: (string | null)[] | null;
+  /** How policy came to it: rules, the timeout. */
+  why: string[] | null;
+}
+
+export interface Session {
+  id: string;
+  agent: string;
+  /** `waiting` is for a person; `failed` says why in `error` and takes another prompt; `done` takes none. */
+  state: "running" | "waiting" | "idle" | "failed" | "done";
+  /** It was started here, so it can be steered from here. */
+  managed: boolean;
+  /** Of a subagent: the session that it works for. */
+  parent: string | null;
+  cwd: string | null;
+  machine: string | null;
+  /** The run of a workflow that started it. */
+  run: string | null;
+  /** And the step of that run. */
+  step: string | null;
+  mode: "default" | "accept-edits" | "bypass" | "plan" | "read-only" | "workspace-write" | "full-access" | null;
+  /** Of the agent `acp`: what is run, where the settings do not say it. */
+  command: string[] | null;
+  error: string | null;
+  created_at: string;
+  updated_at: string;
+  /** Its own and those of its subagents. */
+  open_asks: number;
+}
+
+export interface Sessions {
+  sessions: Session[];
+}
+
+export interface Message {
+  /** Ids sort in the order in which it was said. */
+  id: string;
+  /** A `notice` is the desk's own. */
+  role: "person" | "agent" | "tool" | "notice";
+  text: string;
+  at: string;
+  /** Of a tool: its name and input. Of a notice about a turn that did not reach its end: `turn`, which is `aborted` or `failed`. */
+  extra?: Record<string, unknown>;
+}
+
+export interface Messages {
+  messages: Message[];
+}
+
+export interface Capabilities {
+  agent: string;
+  installed: boolean;
+  version: string | null;
+  /** The version that was run with this release of handraise, if any. */
+  driven: string | null;
+  /** Where it is. */
+  program: string | null;
+  questions: boolean;
+  permissions: boolean;
+  several_questions: boolean;
+  multi_select: boolean;
+  free_text: boolean;
+  notes: boolean;
+  edits: boolean;
+  plans: boolean;
+  subagents: boolean;
+  resume: boolean;
+  attach: boolean;
+  modes: string[];
+  /** The fields that were asked of the running program. */
+  checked: string[];
+  /** Why it cannot be used here, and what to do. */
+  problem: string | null;
+}
+
+export interface Agents {
+  agents: Capabilities[];
+}
+
+export interface Workflow {
+  name: string;
+  description: string;
+  file: string;
+  steps: {
+    id: string;
+    kind: "agent" | "checkpoint" | "shell" | "function";
+  }[];
+  /** JSON Schema of what a run begins with. */
+  input: Record<string, unknown> | null;
+  /** Why the file cannot be loaded; then `name` is the file's. */
+  problem?: string;
+}
+
+export interface Workflows {
+  workflows: Workflow[];
+}
+
+export interface Run {
+  id: string;
+  workflow: string;
+  /** `waiting` is for a person; `parked` cannot go on as it is, and says why in `error`. */
+  state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
+  input: unknown;
+  /** What its last step gave. */
+  output: unknown;
+  error: string | null;
+  /** Where the workflow was found. */
+  file: string;
+  cwd: string;
+  created_at: string;
+  /** Name of the token. */
+  created_by: string;
+  updated_at: string;
+  open_asks: number;
+  open_checkpoints: number;
+}
+
+export interface ListedRun {
+  id: string;
+  workflow: string;
+  /** `waiting` is for a person; `parked` cannot go on as it is, and says why in `error`. */
+  state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
+  error: string | null;
+  /** Where the workflow was found. */
+  file: string;
+  cwd: string;
+  created_at: string;
+  /** Name of the token. */
+  created_by: string;
+  updated_at: string;
+  open_asks: number;
+  open_checkpoints: number;
+}
+
+export interface Runs {
+  runs: ListedRun[];
+}
+
+export interface Retried {
+  id: string;
+  workflow: string;
+  /** `waiting` is for a person; `parked` cannot go on as it is, and says why in `error`. */
+  state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
+  input: unknown;
+  /** What its last step gave. */
+  output: unknown;
+  error: string | null;
+  /** Where the workflow was found. */
+  file: string;
+  cwd: string;
+  created_at: string;
+  /** Name of the token. */
+  created_by: string;
+  updated_at: string;
+  open_asks: number;
+  open_checkpoints: number;
+  /** Steps that were begun before and are done again. */
+  again: string[];
+  /** Steps that come after them, for the first time. */
+  then?: string[];
+}
+
+export interface AgentQuestion {
+  id: string;
+  session_id: string;
+  step_id: string;
+  questions: {
+    question: string;
+    header: string;
+    options: {
+      label: string;
+      description: string;
+    }[];
+    multiple: boolean;
+    custom: boolean;
+  }[];
+  asked_at: string;
+}
+
+export interface TraceEvent {
+  id: string;
+  /** More are in [events](events.md#the-trace-of-a-run). */
+  type: string;
+  run_id: string;
+  step_id?: string | null;
+  session_id?: string;
+  /** Of `agent_question_asked`. */
+  question?: AgentQuestion;
+  /** Of the other events about a question. */
+  question_id?: string;
+  /** Of `agent_question_answered`: labels, a list per question. */
+  answers?: string[][];
+  /** Of `agent_permission_asked`. */
+  permission?: Record<string, unknown>;
+  /** Of the other events about a permission. */
+  permission_id?: string;
+  /** Of `agent_permission_answered`: `once`, `always` or `reject`. */
+  reply?: string;
+  reason?: string | null;
+  by?: string | null;
+  checkpoint_id?: string;
+  attempt?: number;
+  /** Of a step. */
+  kind?: string;
+  /** Of a step or a run that is done. */
+  output?: unknown;
+  error?: string | null;
+  timestamp: string;
+}
+
+export interface Trace {
+  events: TraceEvent[];
+  /** Give it as `after` to read on. */
+  next: string;
+  /** Of the run, when it was looked at. */
+  state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
+}
+
+export interface Checkpoint {
+  id: string;
+  run: string;
+  workflow: string;
+  cwd: string;
+  step: string;
+  state: "open" | "given" | "withdrawn";
+  /** What people are shown. */
+  input: string;
+  /** JSON Schema of what they have to give. */
+  schema: Record<string, unknown> | boolean;
+  /** What was given. */
+  output: unknown;
+  by: string | null;
+  via: string | null;
+  asked_at: string;
+}
+
+export interface Checkpoints {
+  checkpoints: Checkpoint[];
+}
+
+export interface RunbookRun {
+  run_id: string;
+  workflow_id: string;
+  status: "running" | "success" | "failure" | "cancelled";
+  input: unknown;
+  output?: unknown;
+  error?: string | null;
+  started_at: string;
+  completed_at?: string;
+  pending_checkpoints: string[];
+  pending_questions: AgentQuestion[];
+}
+
+export interface RunbookAnswer {
+  answers?: string[][];
+  reject?: boolean;
+}
+
+export interface RunbookAnswered {
+  status: "answered";
+}
+
+export interface RunbookRefusal {
+  error: string;
+}
+
+export interface Rule {
+  /** Of one that is kept at the desk. */
+  id?: string;
+  /** Where it stands, as in `handraise.toml:12` or `desk:1f3a9c2e`. */
+  source: string;
+  tool: string;
+  action: "allow" | "reject" | "ask" | "delegate";
+  /** By argument: a pattern, a list of which any has to fit, or a flag. */
+  matches?: Record<string, unknown>;
+  agent?: string;
+  context?: "thread" | "subagent";
+  message?: string;
+  to?: string[];
+  timeout?: number;
+  /** Why it can never match. */
+  never?: string;
+}
+
+export interface Rules {
+  rules: Rule[];
+  untrusted: Rule[];
+  problems: string[];
+}
+
+export interface RuleTest {
+  action: "allow" | "reject" | "ask" | "delegate";
+  rule: Rule | null;
+  why: string[];
+  problems: string[];
+}
+
+export interface AcpMessage {
+  jsonrpc: "2.0";
+  id?: string | number;
+  method?: string;
+  params?: Record<string, unknown> | unknown[];
+  result?: unknown;
+  error?: {
+    code: number;
+  };
+}
+
+export interface AcpServer {
+  serverId: string;
+  agent: string;
+  /** Milliseconds since 1970. */
+  createdAtMs: number;
+  /** The desk's session that its asks belong to. */
+  session: string;
+  state: "starting" | "running" | "ended";
+  /** Negative for the signal that ended it. */
+  exitCode: number | null;
+  /** The number of the newest message. */
+  lastEventId: number;
+}
+
+export interface AcpServers {
+  servers: AcpServer[];
+}
+
+export interface Token {
+  name: string;
+  scopes: ("ask" | "answer" | "admin")[];
+  created_at: string;
+}
+
+export interface Tokens {
+  tokens: Token[];
+}
+
+export interface NewToken {
+  name: string;
+  scopes: ("ask" | "answer" | "admin")[];
+  token: string;
+}
+
+export interface AnswerLink {
+  url: string;
+  expires_at: string;
+}
+
+export interface SignInLink {
+  url: string;
+}
+
+export interface Health {
+  status: "ok" | "degraded";
+  version: string;
+  problems: ("database_away" | "write_failed" | "not_listening" | "database_slow" | "loop_lag")[];
+}
+
+export interface Down {
+  error: "store_failed";
+  message: string;
+  status: "down";
+  version: string;
+  problems: ("database_away" | "write_failed" | "not_listening" | "database_slow" | "loop_lag")[];
+}
+
+export type Document = Record<string, unknown>;
+
+export type True = true;
+
+export type OpenCodeRequests = {
+  id: string;
+  sessionID: string;
+}[];
+
+export interface OpenCodeAnswers {
+  answers: string[][];
+}
+
+export interface OpenCodeReply {
+  reply: "once" | "always" | "reject";
+  message?: string | null;
+}
+
+export interface OpenCodeResponse {
+  response: "once" | "always" | "reject";
+}
+
+export interface OpenCodeBadRequest {
+  name: "BadRequest";
+  data: Record<string, unknown>;
+}
+
+export interface McpMessage {
+  jsonrpc: "2.0";
+  id?: string | number;
+  method: string;
+  params?: Record<string, unknown>;
+}
+
+export type McpError = {
+  jsonrpc: string;
+  error: {
+    code: number;
+    message: string;
+  };
+} | BadRequest;
+
+export type OpenCodeNotFound = {
+  _tag: string;
+  requestID: string;
+  message: string;
+} | NotFound;
+
+export interface BadRequest {
+  error: "bad_request";
+  message: string;
+}
+
+export interface Unauthorized {
+  error: "unauthorized";
+  message: string;
+}
+
+export interface Forbidden {
+  error: "forbidden";
+  message: string;
+  scope?: string;
+  token?: string;
+  host?: string;
+  origin?: string;
+}
+
+export interface NotFound {
+  error: "not_found";
+  message: string;
+}
+
+export interface AskNotFound {
+  error: "ask_not_found";
+  message: string;
+  id: string;
+}
+
+export interface RuleNotFound {
+  error: "rule_not_found";
+  message: string;
+  id: string;
+}
+
+export interface SessionNotFound {
+  error: "session_not_found";
+  message: string;
+  id: string;
+}
+
+export interface PluginNotFound {
+  error: "plugin_not_found";
+  message: string;
+  family: string;
+  name: string;
+  names: string[];
+}
+
+export interface SessionEnded {
+  error: "session_ended";
+  message: string;
+  id: string;
+  state: string;
+}
+
+export interface AskDiffers {
+  error: "ask_differs";
+  message: string;
+  id: string;
+}
+
+export interface AlreadyAnswered {
+  error: "already_answered";
+  message: string;
+  id: string;
+  by: string;
+  via: string;
+  at: string;
+  answer: Answer;
+}
+
+export interface AskWithdrawn {
+  error: "ask_withdrawn";
+  message: string;
+  id: string;
+  reason: string | null;
+}
+
+export interface WorkflowNotFound {
+  error: "workflow_not_found";
+  message: string;
+  name: string;
+  known: string[];
+}
+
+export interface RunNotFound {
+  error: "run_not_found";
+  message: string;
+  id: string;
+}
+
+export interface CheckpointNotFound {
+  error: "checkpoint_not_found";
+  message: string;
+  id: string;
+}
+
+export interface RunEnded {
+  error: "run_ended";
+  message: string;
+  id: string;
+  state: string;
+}
+
+export interface InputDoesNotFit {
+  error: "input_does_not_fit";
+  message: string;
+  problems: {
+    at: string;
+    problem: string;
+  }[];
+}
+
+export interface OutputDoesNotFit {
+  error: "output_does_not_fit";
+  message: string;
+  problems: {
+    at: string;
+    problem: string;
+  }[];
+}
+
+export interface WorkflowBroken {
+  error: "workflow_broken";
+  message: string;
+}
+
+export interface AcpNotFound {
+  error: "acp_not_found";
+  message: string;
+  id: string;
+}
+
+export interface RequestNotFound {
+  error: "request_not_found";
+  message: string;
+  id: string | number;
+}
+
+export interface AcpDiffers {
+  error: "acp_differs";
+  message: string;
+  id: string;
+  agent: string;
+}
+
+export interface AcpEnded {
+  error: "acp_ended";
+  message: string;
+  id: string;
+  agent: string;
+}
+
+export interface RequestAnswered {
+  error: "request_answered";
+  message: string;
+  id: string | number;
+  by: string;
+}
+
+export interface MessagesGone {
+  error: "messages_gone";
+  message: string;
+  after: number;
+  first: number;
+  last: number;
+}
+
+export interface ProcessFailed {
+  error: "process_failed";
+  message: string;
+  exit_code?: number | null;
+}
+
+export interface TooLarge {
+  error: "too_large";
+  message: string;
+}
+
+export interface AskDoesNotFit {
+  error: "ask_does_not_fit";
+  message: string;
+  problems: {
+    at: string;
+    problem: string;
+  }[];
+}
+
+export interface AnswerDoesNotFit {
+  error: "answer_does_not_fit";
+  message: string;
+  problems: {
+    question: number | null;
+    problem: string;
+  }[];
+}
+
+export interface Settings {
+  error: "settings";
+  message: string;
+}
+
+export interface ExtraMissing {
+  error: "extra_missing";
+  message: string;
+}
+
+export interface Overloaded {
+  error: "overloaded";
+  message: string;
+}
+
+export interface StoreFailed {
+  error: "store_failed";
+  message: string;
+}
+
+/** What the desk answers where it refuses; `error` says which. */
+export type Refusal =
+  | BadRequest
+  | Unauthorized
+  | Forbidden
+  | NotFound
+  | AskNotFound
+  | RuleNotFound
+  | SessionNotFound
+  | PluginNotFound
+  | SessionEnded
+  | AskDiffers
+  | AlreadyAnswered
+  | AskWithdrawn
+  | WorkflowNotFound
+  | RunNotFound
+  | CheckpointNotFound
+  | RunEnded
+  | InputDoesNotFit
+  | OutputDoesNotFit
+  | WorkflowBroken
+  | AcpNotFound
+  | RequestNotFound
+  | AcpDiffers
+  | AcpEnded
+  | RequestAnswered
+  | MessagesGone
+  | ProcessFailed
+  | TooLarge
+  | AskDoesNotFit
+  | AnswerDoesNotFit
+  | Settings
+  | ExtraMissing
+  | Overloaded
+  | StoreFailed;
