@@ -8,7 +8,7 @@ DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test agents agents-latest check format docs bench bench-agents bench-workflows clean
+.PHONY: help demo test agents browser agents-latest check format docs pictures bench bench-agents bench-workflows bench-web clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,11 +16,14 @@ help: ## this list
 demo: $(READY) ## a desk with scripted agents that ask; answer them from another terminal
 	@$(BIN)/handraise demo
 
-test: $(DEV) agents ## every test
+test: $(DEV) agents browser ## every test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 agents: $(DEV) ## fetch the real agents that the tests run; HANDRAISE_WITHOUT_AGENTS=1 goes without them
 	@$(BIN)/python tests/live/programs.py --quiet
+
+browser: $(DEV) ## install the browser that the tests run; HANDRAISE_WITHOUT_BROWSER=1 goes without it
+	@PYTHONPATH=tests $(BIN)/python tests/browser/install.py --quiet
 
 agents-latest: $(DEV) ## run their tests with the newest version of each
 	@$(BIN)/python tests/live/programs.py --latest
@@ -31,13 +34,19 @@ check: $(DEV) ## format, lint, types, reference pages
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python docs/generate.py --check
+	@$(BIN)/python docs/generate_types.py --check
+	@PYTHONPATH=tests $(BIN)/python tools/check_web.py
 
 format: $(DEV) ## let ruff write the formatting
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: $(READY) ## write docs/reference from the code
+docs: $(READY) ## write docs/reference and the web app's types from the code
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/generate_types.py
+
+pictures: $(DEV) browser ## take the pictures of the documentation anew
+	@HANDRAISE_WRITE_PICTURES=1 $(BIN)/python -m pytest -q tests/browser/test_pictures.py
 
 bench: $(BENCH) ## measure against sandbox-agent and the bare store; writes docs/performance.md
 	@$(BIN)/python bench/run.py $(ARGS)
@@ -47,6 +56,9 @@ bench-agents: $(DEV) agents ## measure what the desk adds to a real agent's ques
 
 bench-workflows: $(BENCH) ## measure steps, runs that wait and taking over; writes docs/workflow-performance.md
 	@$(BIN)/python bench/workflows.py $(ARGS)
+
+bench-web: $(DEV) browser ## measure the web app in a browser; writes docs/web-performance.md
+	@PYTHONPATH=tests $(BIN)/python bench/web.py $(ARGS)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

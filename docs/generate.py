@@ -163,7 +163,8 @@ def _parameter(name: str, hint: Any, default: Any) -> Parameter:
         usual += "…" if _is_list(hint) else ""
         return Parameter((usual,), takes, shown, info.help or "", True)
     # Inside Annotated the first name of an option stands where its default otherwise is.
-    names = tuple(each for each in map(str, (info.default, *(info.param_decls or ()))) if each.startswith("-"))
+    declared = (each for given in (info.default, *(info.param_decls or ())) for each in str(given).split("/"))
+    names = tuple(each for each in declared if each.startswith("-"))
     return Parameter(names or (f"--{name.replace('_', '-')}",), takes, shown, info.help or "", False)
 
 
@@ -430,9 +431,15 @@ POLICY = {
     "on_timeout": "What happens then to a question. A permission is denied, whatever this says.",
 }
 
+TERMINAL = {
+    "full": "Redraw what is asked in place and take keys, as `--full` does for `watch`, `start` and `run`.",
+    "language": "What you are asked in: `en` or `de`. Without it the locale decides: `LC_ALL`, `LC_MESSAGES`, `LANG`.",
+}
 DESK = {
     "host": "Address that `handraise serve` listens on.",
     "allowed_hosts": "Host names the desk answers to besides its address and loopback; a list.",
+    "tls_cert": "A file with the desk's certificate, in PEM format, to serve https ([how to](../howto/phone.md)).",
+    "tls_key": "The file with the private key of that certificate, in PEM format.",
     "keep_days": f"Days after which events and settled asks are [pruned](../howto/audit.md#what-is-kept), 1 to "
     f"{config.MOST_DAYS:,}. Without it they are kept for ever. Open asks always stay.",
     "lease": f"Seconds after which a worker that says nothing counts as dead, and others take over its runs, "
@@ -501,8 +508,16 @@ def settings_page() -> Iterator[str]:
     yield "nor make it forget."
     yield ""
     defaults = config.Settings(home=Path())
-    given = {name: f"`{_toml(getattr(defaults, name, None))}`" for name in DESK} | {"keep_days": "none"}
+    given = {name: f"`{_toml(getattr(defaults, name, None))}`" for name in DESK}
+    given |= {name: "none" for name in ("tls_cert", "tls_key", "keep_days")}
     rows = [(f"`{name}`", given[name], said) for name, said in DESK.items()]
+    yield from table(("setting", "default", "meaning"), rows)
+    yield "### [terminal]"
+    yield ""
+    yield "How you are asked, in your own `config.toml` only ([how to](../howto/answer.md#in-full-mode))."
+    yield ""
+    given = {name: f"`{_toml(getattr(defaults, name))}`" for name in TERMINAL} | {"language": "none"}
+    rows = [(f"`{name}`", given[name], said) for name, said in TERMINAL.items()]
     yield from table(("setting", "default", "meaning"), rows)
     yield "### [[rules]]"
     yield ""

@@ -19,6 +19,7 @@ import httpx2
 from handraise.agents import Agent
 from handraise.app import Running, agents_of, bind, run_desk
 from handraise.broker import Broker
+from handraise.clock import Clock
 from handraise.config import Settings
 from handraise.events import Event
 from handraise.transports.sse import Frame, Frames
@@ -156,7 +157,13 @@ def a_client(url: str, token: str | None, **headers: str) -> httpx2.AsyncClient:
 
 @asynccontextmanager
 async def serving(
-    home: Path, *, port: int = 0, has_worker: bool = True, staff: Sequence[Agent] = (), **changes: Any
+    home: Path,
+    *,
+    port: int = 0,
+    has_worker: bool = True,
+    staff: Sequence[Agent] = (),
+    clock: Clock | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Served]:
     """A desk in this process, through the same door as `handraise serve`. `changes` are settings.
 
@@ -167,7 +174,8 @@ async def serving(
         agents = agents_of(settings)
         for agent in staff:
             agents.put(agent)
-        desk = run_desk(settings, listener=bind("127.0.0.1", port), has_worker=has_worker, agents=agents)
+        listener = bind("127.0.0.1", port)
+        desk = run_desk(settings, listener=listener, has_worker=has_worker, agents=agents, clock=clock)
         running = await stack.enter_async_context(desk)
         token = settings.token_file.read_text().strip()
         http = await stack.enter_async_context(a_client(running.url, token))

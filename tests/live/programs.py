@@ -47,6 +47,7 @@ class Source:
     newest: Callable[[], str]
     install: Callable[[str, Path], None]  # a version, into a folder
     find: Callable[[Path], Path | None]  # the program in such a folder
+    without: str = WITHOUT  # the variable of those who go without it
 
 
 def program(name: str) -> Path:
@@ -72,19 +73,26 @@ def wanted(name: str, *, latest: bool) -> str:
 
 
 def found(name: str, version: str) -> Path | None:
-    source = SOURCES[name]
-    return source.find(CACHE / f"{source.folder}-{version}")
+    return _place(SOURCES[name], version)
 
 
 def ensure(name: str, version: str) -> Path:
     """The program of this version, downloaded if need be. Raises ProgramUnavailable."""
-    there = found(name, version)
+    return bring(SOURCES[name], version)
+
+
+def _place(source: Source, version: str) -> Path | None:
+    return source.find(CACHE / f"{source.folder}-{version}")
+
+
+def bring(source: Source, version: str) -> Path:
+    """What comes from there, downloaded if need be. Raises ProgramUnavailable."""
+    there = _place(source, version)
     if there is not None:
         return there
-    source = SOURCES[name]
     home = CACHE / f"{source.folder}-{version}"
     with _alone(home):
-        there = found(name, version)  # whoever was here before us may have brought it
+        there = _place(source, version)  # whoever was here before us may have brought it
         if there is not None:
             return there
         unfinished = home.with_name(f"{home.name}.unfinished")
@@ -95,13 +103,13 @@ def ensure(name: str, version: str) -> Path:
             if source.find(unfinished) is None:
                 raise ProgramUnavailable(
                     f"{source.package} {version} has no program for {platform.system()} on {platform.machine()}; "
-                    f"set {WITHOUT}=1 to test without it."
+                    f"set {source.without}=1 to test without it."
                 )
             shutil.rmtree(home, ignore_errors=True)
             unfinished.rename(home)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-    there = found(name, version)
+    there = _place(source, version)
     assert there is not None
     return there
 
@@ -115,7 +123,7 @@ def _alone(home: Path) -> Iterator[None]:
         yield
 
 
-def _run(command: list[str], *, otherwise: str) -> str:
+def _run(command: list[str], *, otherwise: str, without: str = WITHOUT) -> str:
     """What it printed. Raises ProgramUnavailable with a sentence that says what could not be done, and why."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
@@ -126,16 +134,16 @@ def _run(command: list[str], *, otherwise: str) -> str:
             return done.stdout
         lines = [line for line in done.stderr.splitlines() if re.search("error", line, flags=re.IGNORECASE)]
         why = lines[0].strip()[:300] if lines else f"it ended with {done.returncode}"
-    raise ProgramUnavailable(f"{otherwise} ({why}); check the network, or set {WITHOUT}=1 to test without it.")
+    raise ProgramUnavailable(f"{otherwise} ({why}); check the network, or set {without}=1 to test without it.")
 
 
 # OpenCode and Codex, from npm ---------------------------------------------------------------------------------------
 
 
-def _npm(package: str) -> str:
+def _npm(package: str, *, without: str = WITHOUT) -> str:
     npm = shutil.which("npm")
     if npm is None:
-        raise ProgramUnavailable(f"{package} comes by npm, which is not here; install Node.js, or set {WITHOUT}=1.")
+        raise ProgramUnavailable(f"{package} comes by npm, which is not here; install Node.js, or set {without}=1.")
     return npm
 
 
@@ -144,10 +152,28 @@ def _newest_by_npm(package: str) -> str:
     return _run(asked, otherwise=f"npm did not tell the newest version of {package}").strip()
 
 
-def _install_by_npm(package: str, version: str, folder: Path) -> None:
-    command = [_npm(package), "install", f"{package}@{version}", "--prefix", str(folder)]
+def _install_by_npm(package: str, version: str, folder: Path, *, without: str = WITHOUT) -> None:
+    command = [_npm(package, without=without), "install", f"{package}@{version}", "--prefix", str(folder)]
     options = ["--ignore-scripts", "--no-fund", "--no-audit", "--loglevel=error"]
-    _run([*command, *options], otherwise=f"npm could not install {package} {version}")
+    _run([*command, *options], otherwise=f"npm could not install {package} {version}", without=without)
+
+
+def by_npm(package: str, *, size: str, file: str, without: str) -> Source:
+    """A package of npm that is not an agent, and the file of it that is used."""
+
+    def find(home: Path) -> Path | None:
+        place = home / "node_modules" / package / file
+        return place if place.is_file() else None
+
+    return Source(
+        package=package,
+        folder=package,
+        size=size,
+        newest=functools.partial(_newest_by_npm, package),
+        install=functools.partial(_install_by_npm, package, without=without),
+        find=find,
+        without=without,
+    )
 
 
 def _find_qwen(home: Path) -> Path | None:

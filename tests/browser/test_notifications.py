@@ -1,0 +1,114 @@
+"""Reaching people while the page is not in front of them: what a notification says, and what its buttons do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from playwright.async_api import Worker, expect
+
+from browser.people import Desk, People, Tab
+
+# As the browser does it when somebody presses one of the buttons, or the notification itself (no action).
+PRESS = """async ([tag, action]) => {
+  const [notification] = await registration.getNotifications({ tag });
+  dispatchEvent(new NotificationEvent('notificationclick', { notification, action }));
+}"""
+SHOWN = """async () => (await registration.getNotifications()).map(({ title, body, tag, actions }) =>
+  ({ title, body, tag, actions: actions.map(({ title }) => title) }))"""
+# The page hands the worker its words to keep when it begins to listen for new asks.
+LISTENS = """async () => {
+  for (let turn = 0; turn < 200; turn += 1) {
+    if (await caches.match('/app/words/en.json')) return true;
+    await new Promise((done) => setTimeout(done, 25));
+  }
+  return false;
+}"""
+NOBODY_LOOKS = "clients.matchAll = async () => []"
+
+
+async def reader(people: People, **stored: Any) -> tuple[Tab, Worker]:
+    """Somebody who wants notifications and looks at something else, and the worker that shows them."""
+    wanted = {"handraise.notify": True, **stored}
+    storage = [{"name": name, "value": json.dumps(value)} for name, value in wanted.items()]
+    kept = {"cookies": [], "origins": [{"origin": people.desk.url, "localStorage": storage}]}
+    person = await people.stranger(permissions=["notifications"], storage_state=kept)
+    async with person.context.expect_event("serviceworker") as started:
+        tab = await person.sign_in()
+    worker: Worker = await started.value
+    assert await tab.page.evaluate(LISTENS)
+    await worker.evaluate(NOBODY_LOOKS)
+    return tab, worker
+
+
+async def shown(worker: Worker, count: int) -> list[dict[str, Any]]:
+    for _ in range(100):
+        found: list[dict[str, Any]] = await worker.evaluate(SHOWN)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"{count} notifications were expected, and there are: {found}")
+
+
+async def test_a_question_can_be_answered_in_its_notification(desk: Desk, people: People) -> None:
+    _, worker = await reader(people, **{"handraise.name": "ada"})
+    await desk.ask(id="q1", header="Storage")
+    [notification] = await shown(worker, 1)
+    assert notification["title"] == "scripted asks: Storage"
+    assert notification["body"] == "Which database should I use?"
+    assert notification["actions"] == ["SQLite", "Postgres"]
+    await worker.evaluate(PRESS, ["q1", "choice-1"])
+    answer = (await desk.settled("q1"))["answer"]
+    assert (answer["answers"], answer["by"], answer["via"]) == ([["Postgres"]], "ada", "web")
+    await shown(worker, 0)
+
+
+async def test_what_is_harmless_can_be_allowed_there_and_what_is_risky_cannot(desk: Desk, people: People) -> None:
+    _, worker = await reader(people)
+    await desk.want(id="risky", command="git push --force")
+    [risky] = await shown(worker, 1)
+    assert (risky["body"], risky["actions"]) == ("git push --force", [])
+    await desk.want(id="harmless", command="ls")
+    await shown(worker, 2)
+    await worker.evaluate(PRESS, ["harmless", "once"])
+    assert (await desk.settled("harmless"))["answer"]["reply"] == "once"
+
+
+async def test_a_notification_goes_when_somebody_else_answered(desk: Desk, people: People) -> None:
+    _, worker = await reader(people)
+    await desk.ask(id="q1")
+    await shown(worker, 1)
+    await desk.answer("q1", "SQLite", by="ben")
+    await shown(worker, 0)
+
+
+async def test_whoever_looks_at_the_page_gets_none(desk: Desk, people: People) -> None:
+    tab, worker = await reader(people)
+    await worker.evaluate("clients.matchAll = async () => [{ focused: true }]")
+    await desk.ask(id="q1")
+    await expect(tab.card("q1").element).to_be_visible()
+    await worker.evaluate(NOBODY_LOOKS)
+    await desk.ask(id="q2")
+    [notification] = await shown(worker, 1)
+    assert notification["tag"] == "q2"
+
+
+async def test_nobody_is_notified_who_did_not_ask_for_it(desk: Desk, people: People) -> None:
+    tab, worker = await reader(people, **{"handraise.notify": False})
+    await desk.ask(id="q1")
+    await expect(tab.card("q1").element).to_be_visible()
+    assert await worker.evaluate(SHOWN) == []
+
+
+async def test_the_icon_carries_the_count(desk: Desk, people: People) -> None:
+    person = await people.stranger()
+    await person.context.add_init_script(
+        "globalThis.badges = [];"
+        "navigator.setAppBadge = async (count) => void badges.push(count);"
+        "navigator.clearAppBadge = async () => void badges.push(0);"
+    )
+    tab = await person.sign_in()
+    await desk.ask(id="q1")
+    await expect(tab.page).to_have_title("(1) Inbox · handraise")
+    await desk.answer("q1", "SQLite")
+    await expect(tab.page).to_have_title("Inbox · handraise")
+    assert (await tab.page.evaluate("badges"))[-2:] == [1, 0]
