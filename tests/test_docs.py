@@ -44,6 +44,7 @@ import handraise
 from handraise import Answer, Ask, Desk, Option, Origin, Permission, Question, asks, testing, wire
 from handraise.agents import Agent
 from handraise.audit import DECISIONS
+from handraise.channels.terminal.filling import key_help
 from handraise.channels.terminal.reading import help_for
 from handraise.cli import app
 from handraise.client import Client
@@ -472,6 +473,8 @@ def test_the_keys_of_the_prompt_are_the_ones_in_the_page() -> None:
     page = ROOT / "docs" / "howto" / "answer.md"
     assert block_about(page, "the help of a question") == help_for(an_ask())
     assert block_about(page, "the help of a permission") == help_for(a_permission())
+    assert block_about(page, "the keys of a question") == key_help(an_ask())
+    assert block_about(page, "the keys of a permission") == key_help(a_permission())
 
 
 def test_the_picture_shows_a_real_run_and_nothing_of_this_machine() -> None:
@@ -667,7 +670,8 @@ def test_every_command_and_option_named_exists(page: Path) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_reference_has_the_options_that_help_shows(command: str) -> None:
     shown = CliRunner().invoke(app, [*command.split(), "--help"]).output.partition("Options:")[2]
-    listed = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", shown, flags=re.MULTILINE))
+    rows = re.findall(r"^  (?:-\w, )?(--[a-z-]+(?: / --[a-z-]+)?)", shown, flags=re.MULTILINE)
+    listed = {name for row in rows for name in row.split(" / ")}
     assert listed == {name for name in COMMANDS[command] if name.startswith("--")} | {"--help"}
 
 
@@ -684,7 +688,9 @@ def test_every_variable_named_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "known"), [("policy", set(GENERATE.POLICY)), ("desk", set(GENERATE.DESK))], ids=["policy", "desk"]
+    ("table", "known"),
+    [("policy", set(GENERATE.POLICY)), ("desk", set(GENERATE.DESK)), ("terminal", set(GENERATE.TERMINAL))],
+    ids=["policy", "desk", "terminal"],
 )
 def test_the_settings_in_the_reference_are_those_a_file_takes(table: str, known: set[str], tmp_path: Path) -> None:
     (tmp_path / "handraise.toml").write_text(f"[{table}]\nnonsense = 1\n")

@@ -15,11 +15,11 @@ from handraise import Option, Permission, Question
 from handraise.agents import Asker, Start
 from handraise.agents.scripted import ScriptedSession
 from handraise.asks import AutoRule
-from handraise.errors import AnswerDoesNotFit, OutputDoesNotFit, RunEnded, SettingsError
+from handraise.errors import AnswerDoesNotFit, OutputDoesNotFit, RunEnded, SettingsError, WorkflowBroken
 from handraise.testing import Run, Scripted, ScriptedPerson, a_run, run_workflow
 from handraise.workflow import Workflow, agent, checkpoint, parallel, shell
 from handraise.workflow.journal import Journal
-from serving import Served
+from serving import Served, serving
 from test_engine import a_desk, has_ended, started, types, until, written
 
 DATABASE = Question("Which database?", (Option("SQLite"), Option("Postgres")), header="DB Choice")
@@ -287,6 +287,19 @@ async def test_the_time_of_a_step_goes_on_while_no_desk_is_there(tmp_path: Path)
 # What a step gives ----------------------------------------------------------------------------------------------------
 
 
+def branch(run: str, say: Any) -> str:
+    return f"{run} {say.output.strip()}"
+
+
+async def test_the_id_of_the_run_is_filled_in_too() -> None:
+    run = await run_workflow(Workflow("one", shell("say", "echo handraise/{run}"), branch))
+    assert run.output == f"{run.id} handraise/{run.id}"
+    with pytest.raises(WorkflowBroken, match=r"\{run.id\}: run is a str and has nothing inside"):
+        Workflow("one", shell("say", "echo {run.id}"))
+    with pytest.raises(WorkflowBroken, match=r"'run' is no name for a step; .* input and run are not"):
+        Workflow("one", shell("run", "true"))
+
+
 class Plan(BaseModel):
     steps: list[str]
     days: int = 1
@@ -460,6 +473,27 @@ w = Workflow("one", agent("build", "explore it", agent="scripted", worktree=True
         told = await types(desk, run.id)
     assert (path / "new").read_text() == "work"
     assert [event for event in told if "worktree" in event] == ["worktree_made build", "worktree_kept build"]
+
+
+async def test_a_run_that_was_cancelled_while_no_desk_was_there_leaves_nothing_behind(
+    shop: Path, tmp_path: Path
+) -> None:
+    text = """
+from handraise.workflow import *
+w = Workflow("one", agent("build", "explore it", agent="scripted", worktree=True, question_policy="forward"))
+"""
+    file, database = written(shop, text), f"sqlite:///{tmp_path / 'desk.db'}"
+    async with a_desk(tmp_path / "home", database, asking()) as desk:
+        run = await started(desk, file, workflow="one")
+        await until(desk, run.id, lambda record: record.open_asks == 1)
+    async with serving(tmp_path / "home", database=database, has_worker=False) as desk:
+        await Journal(desk.broker.store).cancel(run.id, at=desk.broker.clock.now())
+    async with a_desk(tmp_path / "home", database, asking()) as desk:
+        ended = await until(desk, run.id, lambda record: has_ended(record) and not record.open_asks)
+        assert ended.state == "cancelled"
+        told = await types(desk, run.id)
+    assert told[-2:] == ["worktree_removed build", "run_cancelled"]
+    assert not [each for each in (shop / ".handraise" / "worktrees").iterdir() if each.is_dir()]
 
 
 async def test_a_worktree_needs_a_repository_with_a_commit(tmp_path: Path) -> None:
