@@ -763,6 +763,8 @@ def a_checkpoint(schema: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {
         "id": "run_1.look",
         "run": "run_1",
+        "workflow": "w",
+        "cwd": "/srv",
         "step": "look",
         "state": "open",
         "input": "Look!",
@@ -777,7 +779,7 @@ def a_checkpoint(schema: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 def given(schema: dict[str, Any], *answers: tuple[str, ...]) -> Any:
     checkpoint = a_checkpoint(schema)
-    return output_of(checkpoint, to_ask(checkpoint, workflow="w"), Answer(answers=answers))
+    return output_of(checkpoint, to_ask(checkpoint), Answer(answers=answers))
 
 
 def test_an_output_that_is_no_object_is_one_question() -> None:
@@ -788,7 +790,7 @@ def test_an_output_that_is_no_object_is_one_question() -> None:
     assert given({"type": "array", "items": {"type": "integer"}}, ("[1, 2]",)) == [1, 2]
     with pytest.raises(AnswerDoesNotFit, match="no JSON"):
         given({"type": "array", "items": {"type": "integer"}}, ("1, 2",))
-    [question] = to_ask(a_checkpoint({"type": "boolean"}), workflow="w").questions
+    [question] = to_ask(a_checkpoint({"type": "boolean"})).questions
     assert (question.header, question.question) == ("look", "Look!")
 
 
@@ -799,7 +801,7 @@ def test_optional_fields_and_choices_by_reference_are_flat() -> None:
         "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
     }
     schema = {**colour, "type": "object", "properties": fields, "required": ["colour"]}
-    questions = to_ask(a_checkpoint(schema), workflow="w").questions
+    questions = to_ask(a_checkpoint(schema)).questions
     assert [[option.label for option in question.options] for question in questions] == [["red", "blue"], []]
     assert given(schema, ("red",), ()) == {"colour": "red"}
     assert wanted(schema) == '{colour: "red" or "blue", note?: text}'

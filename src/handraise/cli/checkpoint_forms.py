@@ -19,7 +19,7 @@ SIMPLE = ("string", "number", "integer", "boolean")
 MOST_FIELDS = 10
 
 
-def to_ask(checkpoint: Mapping[str, Any], *, workflow: str, skip: str = "`:s`") -> Ask:
+def to_ask(checkpoint: Mapping[str, Any], *, skip: str = "`:s`") -> Ask:
     """The checkpoint as it now is: a question for each field where its output is flat, else one that takes JSON.
 
     `skip` is what one types to skip a question.
@@ -27,7 +27,7 @@ def to_ask(checkpoint: Mapping[str, Any], *, workflow: str, skip: str = "`:s`") 
     ask = Ask(
         id=checkpoint["id"],
         questions=_questions(checkpoint, skip=skip),
-        origin=Origin(agent=workflow, session="", run=checkpoint["run"], step=checkpoint["step"]),
+        origin=Origin(agent=checkpoint["workflow"], session="", run=checkpoint["run"], step=checkpoint["step"]),
         asked_at=datetime.fromisoformat(checkpoint["asked_at"]),
     )
     if checkpoint["state"] == "open":

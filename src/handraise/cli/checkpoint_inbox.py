@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from handraise.asks import Answer, Ask, State
 from handraise.channels import Inbox
-from handraise.cli.calling import checkpoint_path, run_path
+from handraise.cli.calling import checkpoint_path
 from handraise.cli.checkpoint_forms import output_of, to_ask
 from handraise.client import Client
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskWithdrawn, HandraiseError, OutputDoesNotFit, RunEnded
@@ -36,23 +36,22 @@ class AskInbox(Inbox, Protocol):
 
 
 class CheckpointInbox:
-    """Checkpoints of the whole desk, which tells when to look; or with `run` those that are told to it by whoever
-    reads that run's trace. `before` is called before somebody is asked; `skip` is what one types to skip a question.
-    """
+    """Checkpoints of the whole desk, which tells when to look; or, where it does not listen, those that are told to it
+    by whoever reads the trace of a run. `before` is called before somebody is asked; `skip` is what one types to skip a
+    question."""
 
     def __init__(
         self,
         client: Client,
         asks: AskInbox,
         *,
-        run: Mapping[str, Any] | None = None,
+        listens: bool = True,
         before: Callable[[], None] = lambda: None,
         skip: str = "`:s`",
     ) -> None:
         self._client = client
         self._asks = asks
-        self._listens = run is None
-        self._workflows: dict[str, str] = {} if run is None else {run["id"]: run["workflow"]}
+        self._listens = listens
         self._before = before
         self._skip = skip
         self._checkpoints: dict[str, dict[str, Any]] = {}  # by the id they have here
@@ -88,10 +87,6 @@ class CheckpointInbox:
 
     async def _listed(self) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = (await self._client.call("GET", "/v1/checkpoints?state=open"))["checkpoints"]
-        for told in listed:
-            if told["run"] not in self._workflows:
-                run = await self._client.call("GET", run_path(told["run"]))
-                self._workflows[told["run"]] = run["workflow"]
         return listed
 
     def _hear(self, told: dict[str, Any]) -> None:
@@ -114,7 +109,7 @@ class CheckpointInbox:
         self._told.put_nowait(kind(cursor=self._cursor, at=datetime.now(UTC), ask=ask))
 
     def _to_ask(self, checkpoint: Mapping[str, Any]) -> Ask:
-        ask = to_ask(checkpoint, workflow=self._workflows.get(checkpoint["run"], ""), skip=self._skip)
+        ask = to_ask(checkpoint, skip=self._skip)
         return replace(ask, id=OURS + ask.id)
 
     def _note(self, ask: Ask) -> None:

@@ -74,7 +74,7 @@ class FollowedRun:
         by_hand = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
         self._progress = _Progress(self._running, is_shown=by_hand and os.environ.get("TERM") != "dumb")
         self._inbox = CheckpointInbox(
-            client, Narrowed(client, run=run["id"]), run=run, before=self._progress.hide, skip=SKIP[full]
+            client, Narrowed(client, run=run["id"]), listens=False, before=self._progress.hide, skip=SKIP[full]
         )
         self._terminal = (
             Terminal(
