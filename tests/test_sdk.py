@@ -479,8 +479,20 @@ def settings(tmp_path: Path, database: str) -> Iterator[Settings]:
         yield Settings(home=tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def before() -> set[threading.Thread]:
+    """The threads of loops that outlast a test, of which there may be some in this process."""
+    _before.clear()
+    _before.update(threading.enumerate())
+    return _before
+
+
+_before: set[threading.Thread] = set()
+
+
 def our_threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith(("handraise-desk", "asyncio"))}
+    new = set(threading.enumerate()) - _before
+    return {thread.name for thread in new if thread.name.startswith(("handraise-desk", "asyncio"))}
 
 
 def test_the_blocking_twin_does_the_same_and_leaves_no_thread(settings: Settings) -> None:

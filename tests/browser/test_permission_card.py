@@ -250,6 +250,7 @@ async def test_what_cannot_be_changed_offers_no_changes(desk: Desk, inbox: Tab) 
 async def test_what_was_typed_survives_a_reload(desk: Desk, inbox: Tab) -> None:
     await harmless(desk)
     await inbox.card("p1").action("why").click()
+    await expect(inbox.card("p1").element.locator('[data-field="message"]')).to_be_focused()
     await inbox.page.keyboard.type("Not on a Friday")
     await inbox.page.reload()
     await expect(inbox.card("p1").element.locator('[data-field="message"]')).to_have_value("Not on a Friday")
@@ -259,6 +260,7 @@ async def test_what_was_typed_survives_a_reload(desk: Desk, inbox: Tab) -> None:
 async def test_a_denial_that_came_too_late_is_kept_to_be_read(desk: Desk, inbox: Tab) -> None:
     await harmless(desk)
     await inbox.card("p1").action("why").click()
+    await expect(inbox.card("p1").element.locator('[data-field="message"]')).to_be_focused()
     await inbox.page.keyboard.type("Not on a Friday")
     await desk.reply("p1", "once", by="ana", via="http")
     card = inbox.card("p1").element

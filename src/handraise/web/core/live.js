@@ -52,19 +52,17 @@ onEvent((type, ask, isNew) => {
   }
 });
 
-/** @type {Set<string>} */
-const warned = new Set();
+/** Deadlines that were further away than a mark when last seen. @type {Set<string>} */
+const ahead = new Set();
 
-/** Say that a deadline comes near: at sixty seconds and at ten, once each. @param {Ask} ask */
+/** Say that a deadline comes near: at sixty seconds and at ten, once each unless it is moved. @param {Ask} ask */
 export function warn(ask) {
   const left = remaining(ask);
   if (left === null) return;
   for (const mark of [60, 10]) {
     const name = `${mark} ${ask.id}`;
-    if (left > mark) warned.delete(name); // it was moved
-    else if (left > mark - 3 && !warned.has(name)) {
-      warned.add(name);
-      announce(t('live.deadline', { header: headerOf(ask), seconds: mark }));
-    }
+    if (left > mark) ahead.add(name);
+    else if (ahead.delete(name) && left > 0)
+      announce(t('live.deadline', { header: headerOf(ask), seconds: Math.ceil(left) }));
   }
 }
