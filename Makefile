@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= auto # test files that run at the same time; 0 runs one after the other and shows what they print
+# Real programs and a real browser on a busy machine: what only ran out of time is tried once more, and the report says so.
+LATE := --reruns 1 --only-rerun TimeoutError --only-rerun 'Locator expected'
 DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
@@ -17,7 +19,7 @@ demo: $(READY) ## a desk with scripted agents that ask; answer them from another
 	@$(BIN)/handraise demo
 
 test: $(DEV) agents browser ## every test
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(LATE) $(ARGS)
 
 agents: $(DEV) ## fetch the real agents that the tests run; HANDRAISE_WITHOUT_AGENTS=1 goes without them
 	@$(BIN)/python tests/live/programs.py --quiet
