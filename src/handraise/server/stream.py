@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
@@ -90,7 +91,7 @@ class _Hints:
     def __enter__(self) -> None:
         for what in self._also:
             for topic in HINTED[what]:
-                self._stack.callback(self._broker.store.hear(topic, lambda what=what: self._note(what)))  # type: ignore[misc]
+                self._stack.callback(self._broker.store.hear(topic, partial(self._note, what)))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
