@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from handraise.asks import Answer, Ask, Handling, State, bound, fit
 from handraise.clock import Clock, SystemClock
@@ -48,7 +48,7 @@ from handraise.policies.remembered import remembered
 from handraise.policies.ruled import ruled
 from handraise.rulebook import Rulebook
 from handraise.sessions import Sessions
-from handraise.stores import Change, NewAsk, Opened, Query, Store
+from handraise.stores import NOTHING_BESIDE, Beside, Change, NewAsk, Opened, Query, Store
 from handraise.tables import writable
 from handraise.wire import (
     Stored,
@@ -57,7 +57,7 @@ from handraise.wire import (
     content_text,
 )
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Companion"]
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,15 @@ class _How(NamedTuple):
     owner: str
     worker: str | None
     base: str | None = None  # the id without its ordinal, where it has one
+    beside: Beside = NOTHING_BESIDE
+
+
+class Companion(Protocol):
+    """Whoever keeps a record of its own of what one kind of agent asks, which changes in the commit that closes the
+    ask."""
+
+    async def closing(self, ask: Ask, answer: Answer | None, *, at: int) -> Beside:
+        """What is written beside it if this closes the ask; without an answer it is withdrawn."""
 
 
 class Broker:
@@ -102,6 +111,7 @@ class Broker:
         self.rules = rules or Rulebook(store)
         self.handling = handling or Handling()
         self.counts = Counts()
+        self.companions: dict[str, Companion] = {}  # by the name of the agent
         self._keep = keep
         self._opening: dict[str, tuple[str, Ask]] = {}
         self._remembered: dict[str, Ask] = {}
@@ -147,6 +157,7 @@ class Broker:
         worker: str | None = None,
         ordinal: bool = False,
         wait: float | None = None,
+        beside: Beside = NOTHING_BESIDE,
     ) -> Opened:
         """Raise a hand, or join the one raised before under the same id. Policy may have answered when this returns.
 
@@ -154,9 +165,10 @@ class Broker:
 
         `ordinal` is for ids that may repeat by accident: the desk adds a number to it, and joins the newest one only
         while that is open or its answer was not taken, so that an old answer never grants a new command.
+        `beside` is written in the commit that opens it.
         Raises AskDoesNotFit, and AskDiffers where the id stands for something else.
         """
-        how = _How(handling=handling, owner=owner, worker=worker)
+        how = _How(handling=handling, owner=owner, worker=worker, beside=beside)
         if not ordinal:
             return await self._open(ask, how, wait=wait)
         opened = await self._open_numbered(ask, how)
@@ -183,7 +195,7 @@ class Broker:
         settled = self._listen(ask.id)
         self._opening[ask.id] = row.content, ask
         try:
-            opened = await self.store.open(row)
+            opened = await self.store.open(row, beside=how.beside)
             if opened.how == "differs":
                 raise AskDiffers(ask.id)
             if opened.how != "joined":
@@ -359,12 +371,14 @@ class Broker:
             if settled is not None:
                 return settled
         # Written without looking first: behind an opening that was cancelled and may still be written.
+        now = self.clock.now()
         change = Change(
             states=("asked",),
             set={"state": "withdrawn", "withdrawn_reason": writable(reason)},
             event="withdrawn",
-            at=self.clock.now(),
+            at=now,
             source=source,
+            beside=await self._beside_withdrawal(id, at=now),
         )
         changed = await self.store.change(id, change)
         if changed is None:
@@ -376,6 +390,21 @@ class Broker:
         if changed.done or changed.stored.state == "withdrawn":
             return changed.stored
         raise _already_answered(changed.stored)
+
+    async def _beside(self, ask: Ask, answer: Answer | None, *, at: int) -> Beside:
+        companion = self.companions.get(ask.origin.agent)
+        return NOTHING_BESIDE if companion is None else await companion.closing(ask, answer, at=at)
+
+    def _taken_by_companion(self, stored: Stored) -> None:
+        """What is in its record by the same commit has arrived."""
+        if stored.agent in self.companions:
+            self.delivered(stored.id)
+
+    async def _beside_withdrawal(self, id: str, *, at: int) -> Beside:
+        stored = await self.store.get(id) if self.companions else None
+        if stored is None or stored.agent not in self.companions:
+            return NOTHING_BESIDE
+        return await self._beside(stored.ask(), None, at=at)
 
     async def _answered_there(self, id: str, answer: Answer, *, source: str | None) -> Stored | None:
         """The ask, settled by what the agent learned without us; None where that cannot be its answer."""
@@ -410,13 +439,24 @@ class Broker:
         """Refuse it, finally. The reason reaches the agent."""
         return await self.answer(id, Answer(rejected=True, reason=reason, by=by, via=via))
 
-    async def settle(self, id: str, answer: Answer, *, again: bool = True, source: str | None = None) -> Stored:
+    async def settle(
+        self,
+        id: str,
+        answer: Answer,
+        *,
+        again: bool = True,
+        source: str | None = None,
+        beside: Beside | None = None,
+    ) -> Stored:
         """`answer`, for those who want the text rather than the record. `source` is kept for the audit alone.
 
         Without `again` only the first one is let through: the same answer a second time is AlreadyAnswered too.
+        `beside` is for a companion that closes its own ask: it is written in the same commit, and what it answers
+        stands as it is, also where the question offers other choices.
         """
         try:
-            fitted = fit(await self._content(id), answer)
+            content = await self._content(id)
+            fitted = fit(content, answer) if beside is None else answer
         except AnswerDoesNotFit:
             stored = await self.stored(id)
             if stored.state == "asked":
@@ -431,12 +471,14 @@ class Broker:
             event=told,
             at=now,
             source=source,
+            beside=await self._beside(content, fitted, at=now) if beside is None else beside,
         )
         changed = await self.store.change(id, change)
         if changed is None:
             raise AskNotFound(id)
         if changed.done:
             self.counts.decided(fitted.by, after=now - changed.stored.asked_at)
+            self._taken_by_companion(changed.stored)
             # What an agent says of its own terminal lasts there. Here whoever may only ask would grant for others.
             if fitted.reply == "always" and fitted.by != BY_AGENT:
                 await self.grants.add(await self._content(id), fitted, owner=changed.stored.owner, at=now)
@@ -593,6 +635,7 @@ class Broker:
             for changed in await self.store.change_all(closings):
                 if changed is not None and changed.done:
                     self.counts.decided("policy:timeout", after=now - changed.stored.asked_at)
+                    self._taken_by_companion(changed.stored)
         except StoreError as failure:
             log.error("%d deadlines could not be written, trying again: %s", len(due), failure)
             for id in due:
@@ -606,8 +649,12 @@ class Broker:
         assert fallback is not None
         state, told = _closing(fallback)
         answer = answer_text(fallback, at=now)
+        beside = NOTHING_BESIDE
+        if stored.agent in self.companions:
+            beside = await self._beside(stored.ask(), fallback, at=now)
         # A deadline that was moved meanwhile is not due, and its own entry is in the heap.
-        return id, Change(states=("asked",), set={"state": state, "answer": answer}, event=told, at=now, due=now)
+        closing = {"state": state, "answer": answer}
+        return id, Change(states=("asked",), set=closing, event=told, at=now, due=now, beside=beside)
 
     async def _forget_in_turn(self, keep: timedelta) -> None:
         """Prune what is too old, a little at a time, so that nobody's write waits for it."""

@@ -16,6 +16,8 @@ from handraise.tables import SETTLED
 from handraise.wire import Stored, StoredEvent
 
 __all__ = [
+    "NOTHING_BESIDE",
+    "Beside",
     "Change",
     "Changed",
     "Database",
@@ -36,6 +38,16 @@ Row: TypeAlias = tuple[Any, ...]
 Statement: TypeAlias = tuple[str, Sequence[Any]]  # with its values
 Tail: TypeAlias = Callable[[Sequence[StoredEvent]], None]
 Page: TypeAlias = tuple[str, Sequence[str], Sequence[Row]]  # of a table: its name, columns, whole rows
+
+
+class Beside(NamedTuple):
+    """What another room writes in the commit that opens or closes an ask, and only if that write was the one."""
+
+    statements: Sequence[Statement] = ()
+    topic: str | None = None  # told to those who hear it, once it is committed
+
+
+NOTHING_BESIDE = Beside()
 
 
 class NewAsk(NamedTuple):
@@ -75,6 +87,7 @@ class Change(NamedTuple):
     due: int | None = None  # only if its deadline is at or before this
     undelivered: bool = False  # only if nobody took the answer yet
     source: str | None = None  # who did it and from where, as JSON; kept with the event for the audit, told to nobody
+    beside: Beside = NOTHING_BESIDE
 
 
 class Changed(NamedTuple):
@@ -132,7 +145,7 @@ class Seen(NamedTuple):
 
 
 class Database(Protocol):
-    """What other rooms (tokens, sessions, runs, later chats) keep their own rows with."""
+    """What other rooms (tokens, sessions, runs, chats) keep their own rows with."""
 
     clock: str  # its own time in milliseconds since 1970, as SQL
 
@@ -162,7 +175,7 @@ class Database(Protocol):
 
 
 class Store(Database, Protocol):
-    async def open(self, new: NewAsk) -> Opened:
+    async def open(self, new: NewAsk, *, beside: Beside = NOTHING_BESIDE) -> Opened:
         """Write a new ask, or find the one that has its id; one that was withdrawn opens again."""
 
     async def change(self, id: str, change: Change) -> Changed | None:

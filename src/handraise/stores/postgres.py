@@ -28,6 +28,8 @@ from uuid import uuid4
 from handraise.errors import SettingsError, StoreError, StoreFailed
 from handraise.search import Dialect, search
 from handraise.stores import (
+    NOTHING_BESIDE,
+    Beside,
     Change,
     Changed,
     NewAsk,
@@ -197,11 +199,22 @@ _DEFAULT_PATIENCE = Patience()
 class _Open(NamedTuple):
     id: str
     new: NewAsk
+    beside: Beside
+
+    def is_done(self, result: Opened) -> bool:
+        return result.how in ("new", "reopened")
 
 
 class _Alter(NamedTuple):
     id: str
     change: Change
+
+    @property
+    def beside(self) -> Beside:
+        return self.change.beside
+
+    def is_done(self, result: Changed | None) -> bool:
+        return result is not None and result.done
 
 
 class _Free(NamedTuple):
@@ -220,7 +233,7 @@ class _Operation:
     steps: Sequence[_Step]
     done: asyncio.Future[list[Any]]
     since: float
-    topic: str | None
+    topics: Sequence[str]
 
 
 @dataclass(slots=True, eq=False)
@@ -299,8 +312,8 @@ class PostgresStore:
 
     # Asks -------------------------------------------------------------------------------------------------
 
-    async def open(self, new: NewAsk) -> Opened:
-        [opened] = await self._write(_Open(new.id, new))
+    async def open(self, new: NewAsk, *, beside: Beside = NOTHING_BESIDE) -> Opened:
+        [opened] = await self._write(_Open(new.id, new, beside))
         return opened  # type: ignore[no-any-return]
 
     async def change(self, id: str, change: Change) -> Changed | None:
@@ -397,7 +410,9 @@ class PostgresStore:
 
             return _Free(run)
 
-        return await self._write(*(step(*statement) for statement in statements), topic=topic)
+        return await self._write(
+            *(step(*statement) for statement in statements), topics=() if topic is None else (topic,)
+        )
 
     async def read(self, sql: str, *values: Any) -> list[Row]:
         return [tuple(row) for row in await self._fetch(sql, *values)]
@@ -484,13 +499,14 @@ class PostgresStore:
 
     # Group commit -----------------------------------------------------------------------------------------
 
-    async def _write(self, *steps: _Step, topic: str | None = None) -> list[Any]:
+    async def _write(self, *steps: _Step, topics: Sequence[str] = ()) -> list[Any]:
         if self._closed:
             raise StoreFailed("the store is closed; the desk is shutting down")
         done: asyncio.Future[list[Any]] = self._loop.create_future()
         if len(self._waiting) >= MOST_WAITING and (trouble := self._troubles.get("writing")):
             raise StoreFailed(f"{trouble}; too many wait for it already. Nothing of this was kept; try again later")
-        self._waiting.append(_Operation(steps, done, self._loop.time(), topic))
+        told = [step.beside.topic for step in steps if not isinstance(step, _Free) and step.beside.topic is not None]
+        self._waiting.append(_Operation(steps, done, self._loop.time(), [*topics, *told]))
         self._is_idle.clear()
         self._has_work.set()
         # A caller that gives up does not take its write back: it stays in the batch.
@@ -580,8 +596,8 @@ class PostgresStore:
                 own = [next(results) for _ in operation.steps]
                 if not operation.done.done():
                     operation.done.set_result(own)
-                if operation.topic is not None:
-                    self._tell_topic(operation.topic)
+                for topic in operation.topics:
+                    self._tell_topic(topic)
             return
 
     def _still_patient(self, batch: list[_Operation], *, unsure: bool) -> list[_Operation]:
@@ -613,7 +629,7 @@ class PostgresStore:
         for turn in _in_turns(steps):
             await _open_all(connection, [at for at in turn if isinstance(steps[at], _Open)], steps, results, told)
             await _alter_all(connection, [at for at in turn if isinstance(steps[at], _Alter)], steps, results, told)
-        for topic in {operation.topic for operation in batch} - {None}:
+        for topic in {topic for operation in batch for topic in operation.topics}:
             await connection.execute("select pg_notify($1, $2)", self._channel, f"topic {topic}")
         if told:
             columns = zip(*(event_row(event)[1:] for event in told), strict=True)
@@ -625,6 +641,9 @@ class PostgresStore:
         for at, step in enumerate(steps):
             if isinstance(step, _Free):  # last: pruning must see the events of its own commit
                 results[at] = await step.run(connection)
+            elif step.beside.statements and step.is_done(results[at]):
+                for sql, values in step.beside.statements:
+                    await connection.execute(_numbered(sql), *values)
         return _Written(batch, results, before, events, number)
 
     def _begin_next(self) -> str:

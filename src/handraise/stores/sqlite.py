@@ -25,7 +25,21 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from handraise.errors import StoreError, StoreFailed, StoreInUse
 from handraise.search import Dialect, search
-from handraise.stores import Change, Changed, NewAsk, OpenAsks, Opened, Page, Query, Row, Seen, Statement, Tail
+from handraise.stores import (
+    NOTHING_BESIDE,
+    Beside,
+    Change,
+    Changed,
+    NewAsk,
+    OpenAsks,
+    Opened,
+    Page,
+    Query,
+    Row,
+    Seen,
+    Statement,
+    Tail,
+)
 from handraise.tables import (
     COLUMNS,
     DEADLINES,
@@ -80,7 +94,7 @@ class _Operation(NamedTuple):
 
     run: Callable[[sqlite3.Connection, _Events], Any]
     done: asyncio.Future[Any]
-    topic: str | None = None
+    topics: Sequence[str] = ()
 
 
 class SqliteStore:
@@ -140,7 +154,7 @@ class SqliteStore:
 
     # Asks -------------------------------------------------------------------------------------------------
 
-    async def open(self, new: NewAsk) -> Opened:
+    async def open(self, new: NewAsk, *, beside: Beside = NOTHING_BESIDE) -> Opened:
         def run(connection: sqlite3.Connection, told: _Events) -> Opened:
             row = connection.execute(_OPEN, (told.seq + 1, *new[:-1])).fetchone()
             if row is not None:
@@ -150,6 +164,7 @@ class SqliteStore:
                     before = stored._replace(state="asked", answer=None)
                     told.tell(new.events[0], at=new.asked_at, stored=before)
                 told.tell(new.events[-1], at=new.asked_at, stored=stored)
+                _write_beside(connection, beside)
                 return Opened("new" if stored.openings == 1 else "reopened", stored)
             stored = Stored._make(connection.execute(FIND_ID, (new.id,)).fetchone())
             if stored.content != new.content:
@@ -159,14 +174,17 @@ class SqliteStore:
                 stored = stored._replace(worker=new.worker)
             return Opened("joined", stored)
 
-        return await self._write(run)
+        return await self._write(run, topics=_only(beside.topic))
 
     async def change(self, id: str, change: Change) -> Changed | None:
-        return await self._write(lambda connection, told: _change(connection, told, id, change))
+        return await self._write(
+            lambda connection, told: _change(connection, told, id, change), topics=_only(change.beside.topic)
+        )
 
     async def change_all(self, changes: Sequence[tuple[str, Change]]) -> list[Changed | None]:
         return await self._write(
-            lambda connection, told: [_change(connection, told, id, change) for id, change in changes]
+            lambda connection, told: [_change(connection, told, id, change) for id, change in changes],
+            topics=[change.beside.topic for _, change in changes if change.beside.topic is not None],
         )
 
     async def get(self, id: str) -> Stored | None:
@@ -239,13 +257,13 @@ class SqliteStore:
         def run(connection: sqlite3.Connection, told: _Events) -> list[Row]:
             return connection.execute(sql, values).fetchall()
 
-        return await self._write(run, topic=topic)
+        return await self._write(run, topics=_only(topic))
 
     async def write_all(self, *statements: Statement, topic: str | None = None) -> list[list[Row]]:
         def run(connection: sqlite3.Connection, told: _Events) -> list[list[Row]]:
             return [connection.execute(sql, values).fetchall() for sql, values in statements]
 
-        return await self._write(run, topic=topic)
+        return await self._write(run, topics=_only(topic))
 
     async def read(self, sql: str, *values: Any) -> list[Row]:
         return self._reader.execute(sql, values).fetchall()
@@ -316,11 +334,11 @@ class SqliteStore:
 
     # Group commit -----------------------------------------------------------------------------------------
 
-    async def _write(self, run: Callable[[sqlite3.Connection, _Events], T], *, topic: str | None = None) -> T:
+    async def _write(self, run: Callable[[sqlite3.Connection, _Events], T], *, topics: Sequence[str] = ()) -> T:
         if self._closed:
             raise StoreFailed("the store is closed; the desk is shutting down")
         done: asyncio.Future[T] = self._loop.create_future()
-        self._waiting.append(_Operation(run, done, topic))
+        self._waiting.append(_Operation(run, done, topics))
         if not self._busy:
             self._busy = True
             self._loop.call_soon(self._begin)
@@ -393,8 +411,8 @@ class SqliteStore:
                 except Exception:  # what is committed is committed: the writers must hear of it
                     log.exception("a listener failed on events %d to %d", told[0].cursor, told[-1].cursor)
         for index, operation in enumerate(batch):
-            if operation.topic is not None and failure is None:
-                self._tell_topic(operation.topic)
+            for topic in operation.topics if failure is None else ():
+                self._tell_topic(topic)
             if failure is None and results is not None:
                 _settle(operation.done, result=results[index])
             else:
@@ -507,9 +525,19 @@ def _change(connection: sqlite3.Connection, told: _Events, id: str, change: Chan
     if row is not None:
         stored = Stored._make(row)
         told.tell(change.event, at=change.at, stored=stored, source=change.source)
+        _write_beside(connection, change.beside)
         return Changed(True, stored)
     row = connection.execute(FIND_ID, (id,)).fetchone()
     return None if row is None else Changed(False, Stored._make(row))
+
+
+def _write_beside(connection: sqlite3.Connection, beside: Beside) -> None:
+    for sql, values in beside.statements:
+        connection.execute(sql, values)
+
+
+def _only(topic: str | None) -> tuple[str, ...]:
+    return () if topic is None else (topic,)
 
 
 @cache
