@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+from handraise.agents import Message
 from handraise.agents.scripted import Scripted
 from handraise.asks import Handling, Option, Question
 from handraise.client import Client
@@ -143,6 +144,24 @@ async def test_messages_are_read_on_after_the_last_one_and_waited_for(desk: Serv
     assert await said(desk.http, id, after=(await waiting)[-1]["id"], wait=0.01) == []
 
 
+async def test_messages_are_read_backwards_from_the_newest(desk: Served) -> None:
+    id = await start(desk.http, "hello")
+    await ended(desk.http, id)
+    for number in range(5):
+        message = Message(role="notice", text=str(number))
+        await desk.broker.sessions.said(id, message, at=desk.broker.clock.now())
+    everything = await said(desk.http, id)
+    assert await said(desk.http, id, before="") == everything
+    newest = await said(desk.http, id, before="", limit=2)
+    assert texts(newest) == [("notice", "3"), ("notice", "4")]
+    older = await said(desk.http, id, before=newest[0]["id"], limit=3, wait=5)
+    assert older == everything[2:5]
+    assert await said(desk.http, id, before=older[0]["id"]) == everything[:2]
+    assert await said(desk.http, id, before=everything[0]["id"], wait=300) == []  # nothing is waited for
+    assert await said(desk.http, id, after=everything[1]["id"], before=newest[0]["id"]) == older
+    assert await said(desk.http, id, limit=1) == everything[:1]
+
+
 async def test_an_abort_withdraws_what_it_asks_and_leaves_the_session_usable(desk: Served) -> None:
     id = await start(desk.http, "database")
     ask = await asked(desk, id)
@@ -223,6 +242,8 @@ async def test_a_query_that_cannot_be_read_is_refused(desk: Served, query: str) 
     await refused(desk.http.get(f"{session_path(id)}?{query}"), 400, "bad_request")
     await refused(desk.http.get(f"{session_path(id, 'messages')}?{query}"), 400, "bad_request")
     await refused(desk.http.get(f"{session_path(id)}?after=1"), 400, "bad_request")
+    for limit in ("0", "201", "many"):
+        await refused(desk.http.get(f"{session_path(id, 'messages')}?limit={limit}"), 400, "bad_request")
     await refused(desk.http.get("/v1/agents?probe=2"), 400, "bad_request")
     await refused(desk.http.post(session_path(id, "prompt"), json={"prompt": 1}), 400, "bad_request")
 
@@ -233,6 +254,7 @@ async def test_a_place_to_read_on_from_may_be_any_text(desk: Served) -> None:
     assert len(await said(desk.http, id, after="")) == 2
     for after in ("z", "\0", "ünïcode 😀"):
         await said(desk.http, id, after=after)
+        await said(desk.http, id, before=after)
 
 
 @pytest.mark.parametrize("id", ODD)

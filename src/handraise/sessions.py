@@ -279,14 +279,22 @@ class Sessions:
             topic=TOPIC,
         )
 
-    async def messages(self, session: str, *, after: str = "", limit: int = 200) -> list[SaidMessage]:
-        """What was said, the oldest first."""
+    async def messages(
+        self, session: str, *, after: str = "", before: str | None = None, limit: int = 200
+    ) -> list[SaidMessage]:
+        """What was said after `after`, the oldest first; of more than `limit` the first ones.
+
+        With `before` only what was said before that, or anything if it is empty; of more than `limit` the last ones.
+        """
+        bounds = [session, after, before] if before else [session, after]
         rows = await self._database.read(
-            "select id, session, role, text, extra, at from messages where session = ? and id > ? order by id limit ?",
-            session,
-            after,
+            "select id, session, role, text, extra, at from messages where session = ? and id > ? "  # noqa: S608 - our own words
+            f"{'and id < ?' if before else ''} order by id {'asc' if before is None else 'desc'} limit ?",
+            *bounds,
             limit,
         )
+        if before is not None:
+            rows = rows[::-1]
         return [
             SaidMessage(id=id, session=of, role=role, text=text, extra=extra and json.loads(extra), at=at)
             for id, of, role, text, extra, at in rows

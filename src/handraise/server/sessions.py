@@ -13,13 +13,14 @@ from starlette.types import Scope
 from handraise.asks import Handling
 from handraise.broker import Broker
 from handraise.server.api import json_response
+from handraise.server.asks import number
 from handraise.server.gate import require
 from handraise.server.http import RouteNotFound, query, read_body, seconds_in
 from handraise.sessions import Kind, NewSession, SaidMessage
 from handraise.wire import BadBody, PromptBody, SessionBody, parse
 from handraise.worker import Worker
 
-__all__ = ["routes"]
+__all__ = ["routes", "under_sessions"]
 
 MOST_MESSAGES = 200
 BUSY = ("running", "waiting")
@@ -86,7 +87,7 @@ class _Desk:
     async def show(self, request: Request) -> Response:
         """With `?wait=` it answers once the session works on nothing and waits for nobody, or when the time is up."""
         require(request.scope, "answer")
-        (id,) = _under_sessions(request.scope, count=1)
+        (id,) = under_sessions(request.scope, count=1)
         record = await self._sessions.get(id)
         wait = seconds_in(query(request.scope["query_string"], "wait"))
         if wait and record.shown_state in BUSY:
@@ -112,7 +113,7 @@ class _Desk:
     async def _order(self, request: Request, kind: Kind, text: str = "") -> Response:
         """Written down, and carried out by the worker that has the session: 202."""
         require(request.scope, "admin")
-        id, _ = _under_sessions(request.scope, count=2)
+        id, _ = under_sessions(request.scope, count=2)
         await self._sessions.order(id, kind, text, at=self._broker.clock.now())
         return json_response((await self._sessions.get(id)).told(), status=202)
 
@@ -120,19 +121,22 @@ class _Desk:
         require(request.scope, "answer")
         if request.scope["raw_path"].count(b"/") == 3:  # a session whose id ends like this route
             return await self.show(request)
-        id, _ = _under_sessions(request.scope, count=2)
+        id, _ = under_sessions(request.scope, count=2)
         await self._sessions.get(id)
-        asked = query(request.scope["query_string"], "after", "wait")
-        after = asked.get("after", "")
+        asked = query(request.scope["query_string"], "after", "before", "limit", "wait")
+        after, before = asked.get("after", ""), asked.get("before")
+        limit = number(asked.get("limit", str(MOST_MESSAGES)), name="limit", least=1, most=MOST_MESSAGES)
+        wait = seconds_in(asked) or 0.0
 
         async def said() -> list[SaidMessage]:
-            return await self._sessions.messages(id, after=after, limit=MOST_MESSAGES)
+            return await self._sessions.messages(id, after=after, before=before, limit=limit)
 
-        found = await self._sessions.wait_until(said, timeout=seconds_in(asked) or 0.0)
+        # Before something that was said nothing more is ever said.
+        found = await self._sessions.wait_until(said, timeout=0.0 if before else wait)
         return json_response({"messages": [message.told() for message in found]})
 
 
-def _under_sessions(scope: Scope, *, count: int) -> list[str]:
+def under_sessions(scope: Scope, *, count: int) -> list[str]:
     """What follows `/v1/sessions` in the raw path. Raw, so that an id may hold a slash."""
     parts = [unquote(part) for part in scope["raw_path"].decode("utf-8", "replace").split("/")[3:]]
     if len(parts) != count:
