@@ -246,3 +246,41 @@ async def test_more_runs_than_are_taken_at_a_time_are_all_begun(tmp_path: Path) 
         runs = [await started(desk, file, workflow="one") for _ in range(BATCH + 10)]
         for run in runs:
             await until(desk, run.id, lambda record: record.open_checkpoints == 1)
+
+
+BESIDE = """
+from handraise.workflow import *
+first = shell("first", "echo {input.goal}")
+feature = Workflow("feature", first, parallel(shell("a", "true"), [shell("b", "true"), shell("c", "true")]))
+"""
+
+
+async def test_the_trace_says_what_stands_after_what_and_when_the_file_has_other_steps(tmp_path: Path) -> None:
+    file = written(tmp_path / "shop", BESIDE)
+    async with a_desk(tmp_path / "home", "sqlite:///:memory:", script()) as desk:
+        journal = Journal(desk.broker.store)
+        run = await started(desk, file, goal="it's a shop")
+        await until(desk, run.id, has_ended)
+        for more in ("", ', shell("last", "true")'):
+            written(tmp_path / "shop", BESIDE.replace("]))", f"]){more})"))
+            await journal.reopen(run.id, step="c", by="ana", at=desk.broker.clock.now())
+            await until(desk, run.id, has_ended)
+        trace = await journal.trace(run.id)
+    (begun, outline), (changed, then) = [(event.type, event.data["steps"]) for event in trace if "steps" in event.data]
+    first, beside = outline
+    assert (begun, changed) == ("run_started", "steps_changed")
+    assert first == {"id": "first", "kind": "shell"}
+    assert [[step["id"] for step in branch] for branch in beside["branches"]] == [["a"], ["b", "c"]]
+    assert then == [first, beside, {"id": "last", "kind": "shell"}]
+    commands = {event.step: event.data["command"] for event in trace if event.type == "step_started"}
+    assert commands["first"] == """echo 'it'"'"'s a shop'"""
+
+
+async def test_a_place_that_cannot_be_filled_fails_its_step(tmp_path: Path) -> None:
+    for step in ('shell("say", "echo {input.goal}")', 'checkpoint("say", input="{input.goal}")'):
+        text = f'from handraise.workflow import *\nfeature = Workflow("feature", {step})'
+        async with a_desk(tmp_path / "home", "sqlite:///:memory:", script()) as desk:
+            run = await started(desk, written(tmp_path / "shop", text), other="x")
+            ended = await until(desk, run.id, has_ended)
+            assert (ended.state, ended.error) == ("failed", "say: {input.goal}: there is no 'goal' in what came before")
+            assert (await types(desk, run.id))[1:3] == ["step_started say", "step_failed say"]

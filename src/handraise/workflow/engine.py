@@ -31,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Question
 from handraise.clock import Clock
-from handraise.errors import HandraiseError, ProcessFailed, StoreError
+from handraise.errors import HandraiseError, ProcessFailed, SettingsError, StoreError
 from handraise.inert import inert
 from handraise.sessions import NewSession
 from handraise.transports.process import Process
@@ -147,6 +147,7 @@ class _Replay:
     last: int = 0
     ended: Event | None = None
     kinds: dict[str, str] = field(default_factory=dict)
+    outline: Any = None  # of the steps, as it was told last
 
     def past(self, step: str) -> _Past:
         return self.steps.setdefault(step, _Past())
@@ -168,6 +169,7 @@ class _Replay:
             self.ended = event
             return
         if event.step is None:
+            self.outline = event.data.get("steps", self.outline)
             return
         past = self.past(event.step)
         match event.type:
@@ -514,7 +516,10 @@ class _Execution:
             await self._finish("parked", error=f"it was taken up {PARKED_AFTER} times and did not get any further")
             return
         if not events:
-            await self._write("run_started", None, workflow=workflow.name, input=record.input)
+            told = {"workflow": workflow.name, "input": record.input, "steps": workflow.outline}
+            await self._write("run_started", None, **told)
+        elif replay.outline not in (None, workflow.outline):
+            await self._write("steps_changed", None, steps=workflow.outline)
         self._cwd = record.cwd
         try:
             output = await self._parts(workflow, replay)
@@ -647,11 +652,11 @@ class _Execution:
                 await self._until(past.failed_at + round(step.backoff * 1000) * 2 ** (past.failed - 1))
             try:
                 return await self._attempt(step, past)
-            except StepFailed as failed:
+            except (StepFailed, SettingsError) as failed:  # the latter where a place in a text cannot be filled
                 counts = not isinstance(failed, _Uncounted)
                 past.failed += counts
                 past.is_cut, past.failed_at = False, self._clock.now()
-                is_final = past.failed > step.retries or isinstance(failed, _Final)
+                is_final = past.failed > step.retries or isinstance(failed, _Final | SettingsError)
                 told = {"error": str(failed), "counts": counts, "final": is_final}
                 await self._write("step_failed", step.id, attempt=past.attempts, **told)
                 if isinstance(step, AgentStep):
@@ -670,9 +675,7 @@ class _Execution:
         if not was_cut:
             past.attempts += 1
             past.corrections, past.started_at, past.has_asked = [], self._clock.now(), False
-            about = {}
-            if isinstance(step, AgentStep):
-                about = {"agent": step.agent, "session_id": self._session_of(step, past)}
+            about = self._about(step, past)
             await self._write("step_started", step.id, attempt=past.attempts, kind=step.kind, **about)
         if not self._engine.is_sure():  # stopped for a while between the row and here
             raise Lost(self._claim.run)
@@ -693,6 +696,15 @@ class _Execution:
             if isinstance(step, AgentStep):
                 await self._hands.stop_session(self._session_of(step, past))
             raise _too_long(step) from None
+
+    def _about(self, step: Step, past: _Past) -> dict[str, Any]:
+        """What the trace says of an attempt beside its kind."""
+        if isinstance(step, AgentStep):
+            return {"agent": step.agent, "session_id": self._session_of(step, past)}
+        if isinstance(step, ShellStep):
+            with suppress(SettingsError):  # which is what the attempt fails with
+                return {"command": templates.render_shell(step.command, self._values)[:MOST_OUTPUT]}
+        return {}
 
     @asynccontextmanager
     async def _limit(self, step: Step, past: _Past) -> AsyncIterator[None]:

@@ -223,12 +223,26 @@ class Workflow:
         """Every step by its id, in the order it is written."""
         return {step.id: step for part in self.parts for step in _steps_of(part)}
 
+    @cached_property
+    def outline(self) -> list[dict[str, Any]]:
+        """What stands after what and beside what, as JSON: a step is `id` and `kind`, a parallel its `branches`."""
+        return [
+            {"branches": [[_named(step) for step in branch] for branch in part.branches]}
+            if isinstance(part, Parallel)
+            else _named(part)
+            for part in self.parts
+        ]
+
     def adapter(self, id: str) -> TypeAdapter[Any]:
         """What reads and writes the output of a step, or the input of a run."""
         return TypeAdapter(self.input if id == INPUT else self.steps[id].output)
 
     def __repr__(self) -> str:
         return f"Workflow({self.name!r}, {', '.join(self.steps)})"
+
+
+def _named(step: Step) -> dict[str, Any]:
+    return {"id": step.id, "kind": step.kind}
 
 
 def _steps_of(part: Part) -> Iterator[Step]:

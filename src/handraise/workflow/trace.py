@@ -26,11 +26,12 @@ LONGEST_SHOWN = 300  # characters of one text in a line
 
 # Every type that is told, and when.
 TYPES: Mapping[str, str] = {
-    "run_started": "A worker began with it.",
+    "run_started": "A worker began with it; `steps` are those of the workflow, in their order.",
     "run_completed": "It is done; `output` is what its last step gave.",
     "run_failed": "A step failed for good; `error` says which and why.",
     "run_cancelled": "Somebody cancelled it.",
     "run_retried": "Somebody made it go on, from `step_id` or from what did not succeed; `by` says who.",
+    "steps_changed": "Its file has other `steps` by now, and it goes on with those.",
     "step_started": "An attempt of a step began; `kind` is `agent`, `checkpoint`, `shell` or `function`.",
     "step_completed": "It succeeded; `output` is what it gave.",
     "step_failed": "An attempt failed. One that does not count (`counts`) takes none of the step's retries.",
@@ -253,6 +254,7 @@ _LOOKS: Mapping[str, _Look] = {
     "run_failed": _Look("ERROR", "✗", _RED),
     "run_cancelled": _Look("WARN", "⊘", _YELLOW),
     "run_retried": _Look("INFO", "▸", _CYAN),
+    "steps_changed": _Look("WARN", "!", _YELLOW),
     "step_started": _Look("INFO", "⟳", _YELLOW),
     "step_completed": _Look("INFO", "✓", _GREEN),
     "step_failed": _Look("ERROR", "✗", _RED),
@@ -311,6 +313,8 @@ def _said(type: str, event: Mapping[str, Any]) -> str:
             step = event.get("step_id")
             where = f"from {_shown(step)}" if step else "from what did not succeed"
             return f"goes on {where}" + (f", by {by}" if by else "")
+        case "steps_changed":
+            return "its file has other steps by now"
         case "step_started":
             attempt = event.get("attempt", 1)
             return "started" if attempt == 1 else f"started, attempt {_shown(attempt)}"
