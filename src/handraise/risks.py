@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from handraise.asks import Ask, Permission
+from handraise.masking import GIVEN, GIVEN_NEXT, HEADER, IN_ADDRESS, TOKENS
 from handraise.rules.shell import SHELLS, split, told_to_run
 from handraise.rules.tools import is_foreign_shell
 
@@ -223,18 +224,6 @@ _SECRET_FILES = re.compile(
     r"key))$|(^|/)\.(ssh|gnupg|aws|kube|password-store)(/(?!config$|known_hosts$|.*\.pub$)|$)|^/etc/(shadow|gshadow|sudoers)|"
     r"(^|/)\.docker/config\.json$"
 )
-_TOKENS = re.compile(
-    r"\b(AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[\w-]{16,}|"
-    r"\bxox[abeprs]-[\w-]{10,}|\bsk-[A-Za-z0-9_-]{20,}|\b[sr]k_(live|test)_[A-Za-z0-9]{16,}|\bAIza[\w-]{35}|"
-    r"\bnpm_[A-Za-z0-9]{30,}|\bpypi-[A-Za-z0-9_-]{30,}|\bhf_[A-Za-z0-9]{30,}|\bdop_v1_[a-f0-9]{40,}|"
-    r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-)
-_HEADER = re.compile(r"(?i)\b(proxy-)?authorization\s*:|\bx-(api-key|auth-token)\s*:")
-_IN_ADDRESS = re.compile(r"://[^\s/@:]+:[^\s/@$]+@")
-_GIVEN = re.compile(
-    r"(?i)^-{0,2}[\w-]*(password|passwd|secret|token|api[_-]?key|access[_-]?key)[\w-]*=['\"]?[^\s'\"$<{(].{3,}"
-)
-_GIVEN_NEXT = re.compile(r"(?i)^--[\w-]*(password|passwd|secret|token|api-?key|access-?key)$")
 
 _DIFF_DELETES = re.compile(r"(?m)^(deleted file mode |\*\*\* Delete File: )")
 _PATCHED = re.compile(r"(?m)^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$")
@@ -303,7 +292,7 @@ class _Look:
         else:
             yield from self._tool()
         texts = [permission.url or "", *_texts(given)] if line is None else [permission.url or "", line]
-        if any(_TOKENS.search(text) or _IN_ADDRESS.search(text) for text in _bounded(texts)):
+        if any(TOKENS.search(text) or IN_ADDRESS.search(text) for text in _bounded(texts)):
             yield SECRETS
 
     def _tool(self) -> Iterator[str]:
@@ -326,13 +315,13 @@ class _Look:
             if part.words:
                 programs.add(_program(part.words))
                 yield from self._command(part.words, depth=depth, is_here=is_here, is_unfolded=True)
-            elif _GIVEN.match(part.text):  # a variable that is set
+            elif GIVEN.match(part.text):  # a variable that is set
                 yield SECRETS
         for path in read.files if is_here else ():
             yield from self._path(path)
         if programs & _DATABASES and _DROPS.search(line):
             yield DELETE
-        if _HEADER.search(line) and not programs <= _TALKERS | _SEARCHERS:
+        if HEADER.search(line) and not programs <= _TALKERS | _SEARCHERS:
             yield SECRETS
 
     def _command(self, words: Sequence[str], *, depth: int, is_here: bool, is_unfolded: bool = False) -> Iterator[str]:
@@ -365,7 +354,7 @@ class _Look:
     def _given(self, words: Sequence[str]) -> Iterator[str]:
         """Secrets among the arguments."""
         for word, after in zip(words, (*words[1:], ""), strict=True):
-            if _GIVEN.match(word) or (_GIVEN_NEXT.match(word) and after and not after.startswith(("-", "$", '"$'))):
+            if GIVEN.match(word) or (GIVEN_NEXT.match(word) and after and not after.startswith(("-", "$", '"$'))):
                 yield SECRETS
             if word in ("-u", "--user") and _program(words) in ("curl", "wget") and ":" in after:
                 yield SECRETS
