@@ -494,6 +494,11 @@ async def test_a_turn_brings_every_kind_of_ask_and_what_was_said(
     assert len({ask.id for ask in found}) == 4
     for ask in found:
         assert (await taken(broker, ask.id)).delivery_error is None
+    for number, ask in enumerate(found):
+        [request], [response] = heard.translation(ask.id)
+        assert request["id"] == response["id"] and response["result"] == told[number]
+    assert heard.wires[0].name == "initialize"
+    assert "session/update agent_message_chunk" in {wire.name for wire in heard.wires if wire.is_piece}
     wanted = found[1].permission
     assert wanted is not None and wanted.diff is not None and "+new" in wanted.diff
     assert [(each.role, each.text) for each in heard.messages] == [("tool", "make a note"), ("agent", reply.text)]

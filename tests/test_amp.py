@@ -601,6 +601,10 @@ async def test_a_call_of_a_session_is_decided_at_the_desk(amp: Amp, desk: Served
         ("tool", "shell_command"),
         ("agent", "ran: done"),
     ]
+    [knock], [decision] = heard.translation(ask.id)
+    assert knock["tool"] == "shell_command" and knock["call"] == decision["call"]
+    assert decision["decision"] == "allow"
+    assert {wire.name for wire in heard.wires if wire.way == "out"} == {"user", "delegate"}
 
 
 async def test_two_calls_at_once_have_an_ask_each(amp: Amp, desk: Served) -> None:

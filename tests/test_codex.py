@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handraise.agents import AgentSettings, Start
+from handraise.agents import AgentSettings, Listener, Silent, Start
 from handraise.agents.codex import Codex
 from handraise.agents.codex.session import CodexSession
 from handraise.agents.codex.translate import (
@@ -42,6 +42,7 @@ from handraise.modes import modes_of
 from handraise.plugins import load
 from handraise.testing import ScriptedPerson
 from handraise.turns import MOST_OPEN
+from hearing import Heard
 
 WIRE = Path(__file__).with_name("wire") / "codex"
 PATIENCE = 10.0  # seconds for a conversation with a program in Python
@@ -442,13 +443,15 @@ class Playing:
 
 
 @asynccontextmanager
-async def playing(folder: Path, broker: Broker, *lines: Any, mode: Mode | None = None) -> AsyncIterator[Playing]:
+async def playing(
+    folder: Path, broker: Broker, *lines: Any, mode: Mode | None = None, listener: Listener | None = None
+) -> AsyncIterator[Playing]:
     program, script, play = folder / "program.py", folder / "script.jsonl", Playing(folder)
     program.write_text(PROGRAM)
     script.write_text("".join(json.dumps(line) + "\n" for line in lines))
     command = (sys.executable, str(program), str(script), str(play.sent_file), "t")
     play.session = await Codex(AgentSettings(home=folder, command=command)).open(
-        broker, Start(session="s1", cwd=str(folder), mode=mode)
+        broker, Start(session="s1", cwd=str(folder), mode=mode, listener=listener or Silent())
     )
     try:
         async with asyncio.timeout(PATIENCE):
@@ -499,9 +502,12 @@ async def test_a_broken_request_hurts_no_other(tmp_path: Path, broker: Broker, p
         told("serverRequest/resolved", requestId=5),
         DONE,
     ]
-    async with playing(tmp_path, broker, *lines) as play:
+    heard = Heard()
+    async with playing(tmp_path, broker, *lines, listener=heard) as play:
         await play.session.prompt("hello")
         replies = play.replies()
+    assert heard.translation("codex:t:u:call_1") == ([lines[10]], [{"id": 5, "result": {"decision": "accept"}}])
+    assert "{no json" in [wire.body for wire in heard.wires]
     assert replies[0]["code"] == -32601
     assert replies[1] == {"decision": "decline"}
     assert (replies[2]["success"], replies[3]["success"]) == (False, False)

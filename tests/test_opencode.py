@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from handraise.agents import AgentSettings, Start
+from handraise.agents import AgentSettings, Start, Wire
 from handraise.agents.opencode import OpenCode
 from handraise.agents.opencode.relay import Place, Relay
 from handraise.agents.opencode.server import Server, Servers
@@ -361,6 +361,12 @@ class Mine:
 
     def heard(self, type: str, properties: Mapping[str, Any], *, session: str, root: str) -> None:
         self.heard_of.append(type)
+
+    def seen(self, wire: Wire) -> None:
+        return
+
+    def became(self, ask: str, *, request: str) -> None:
+        return
 
     def connected(self, statuses: Mapping[str, Any]) -> None:
         return

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from handraise.agents import Asker, Message, Reply, Start
+from handraise.agents import Asker, Listener, Message, Reply, Start, Wire
 from handraise.asks import Answer, Ask, Origin
 from handraise.errors import (
     AgentFailed,
@@ -25,9 +25,22 @@ from handraise.errors import (
     Withdrawn,
 )
 from handraise.inert import inert
+from handraise.transports.jsonrpc import Seen
 from handraise.transports.process import Process
 
-__all__ = ["ABORTED", "LONGEST_WORDS", "MOST_OPEN", "STOP", "Conversation", "Held", "Prompt", "Turn", "origin_of"]
+__all__ = [
+    "ABORTED",
+    "LONGEST_WORDS",
+    "MOST_OPEN",
+    "STOP",
+    "Conversation",
+    "Held",
+    "Prompt",
+    "Turn",
+    "origin_of",
+    "request_key",
+    "seen_by",
+]
 
 log = logging.getLogger(__name__)
 
@@ -443,6 +456,27 @@ def origin_of(start: Start, *, agent: str, subagent: str | None = None) -> Origi
         parent=start.session if subagent else start.parent,
         cwd=start.cwd,
     )
+
+
+def seen_by(listener: Listener) -> Seen:
+    """What a listener is told of a JSON-RPC connection."""
+
+    def seen(way: Literal["in", "out"], message: Any, *, method: str, request: Id | None) -> None:
+        name, is_piece = method, method.lower().endswith("delta")
+        if method == "session/update":  # of ACP, where nearly everything is that
+            params = message.get("params")
+            update = params.get("update") if isinstance(params, dict) else None
+            kind = update.get("sessionUpdate") if isinstance(update, dict) else None
+            name, is_piece = f"{method} {kind}", isinstance(kind, str) and kind.endswith("_chunk")
+        key = None if request is None else request_key(request)
+        listener.seen(Wire(way=way, body=message, name=name, request=key, is_piece=is_piece))
+
+    return seen
+
+
+def request_key(id: Id) -> str:
+    """An id of a request as listeners know it; the number 1 and the text "1" are two."""
+    return repr(id)
 
 
 def _turns(start: Start) -> int:

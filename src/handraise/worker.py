@@ -31,8 +31,10 @@ from handraise.agents import (
     Message,
     Reply,
     Session,
+    Silent,
     Start,
     Watchable,
+    Wire,
 )
 from handraise.asks import Answer, Ask, Handling, State
 from handraise.clock import Clock
@@ -49,6 +51,7 @@ from handraise.errors import (
 from handraise.plugins import load, names
 from handraise.sessions import NewSession, Order, SessionRecord, Sessions
 from handraise.support import driven_version
+from handraise.wires import Wires
 from handraise.workflow.engine import Outcome
 
 __all__ = ["Agents", "Desk", "Worker", "own_name", "sole_worker"]
@@ -140,8 +143,19 @@ def own_name(home: Path) -> str:
 class Worker:
     """Use as an async context manager. Leaving it leaves the sessions: nothing is withdrawn, no agent goes on alone."""
 
-    def __init__(self, desk: Desk, sessions: Sessions, agents: Agents, *, name: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        sessions: Sessions,
+        agents: Agents,
+        *,
+        name: str,
+        clock: Clock,
+        wires: Wires | None = None,
+    ) -> None:
+        """`wires` keeps the raw messages of its sessions; without it nobody does."""
         self.name = name
+        self.wires = wires
         self.agents = agents
         self.sessions = sessions
         self.clock = clock
@@ -566,6 +580,7 @@ class _Ear:
     def __init__(self, worker: Worker, record: SessionRecord) -> None:
         self._worker = worker
         self._record = record
+        self._onlooker = worker.wires.of(record.id) if worker.wires is not None else Silent()
         self._said: asyncio.Queue[Message | None] = asyncio.Queue()
         self._open = 0
         self._none_open = asyncio.Event()
@@ -602,6 +617,12 @@ class _Ear:
     def active(self) -> None:
         self._last = self._worker.clock.now()
 
+    def seen(self, wire: Wire) -> None:
+        self._onlooker.seen(wire)
+
+    def became(self, ask: str, *, request: str) -> None:
+        self._onlooker.became(ask, request=request)
+
     def notice(self, text: str, **extra: str) -> None:
         self._said.put_nowait(Message(role="notice", text=text, extra=extra))
 
@@ -621,6 +642,8 @@ class _Ear:
 
     async def close(self) -> None:
         self._said.put_nowait(None)
+        if self._worker.wires is not None:
+            self._worker.wires.forget(self._record.id)
 
     async def silent_for(self, seconds: float) -> None:
         """Return when nothing was heard for so long while no ask was open."""

@@ -126,6 +126,9 @@ async def test_a_question_is_answered_by_its_option_under_claudes_own_id(
     assert re.fullmatch(rf"claude:{handle['session']}:toolu_\w+", ask.id)
     assert (ask.origin.agent, ask.origin.session, ask.origin.parent) == ("claude", "s1", None)
     assert (await taken(broker, ask.id)).delivery_error is None
+    sent, got = heard.translation(ask.id)
+    assert sent[0]["type"] == "control_request" and sent[0]["request"]["subtype"] == "hook_callback"
+    assert got[0]["type"] == "control_response" and "Postgres" in json.dumps(got[0])
     assert heard.messages[0] == Message(role="agent", text="Let me ask.")
     assert heard.messages[1].extra is not None and heard.messages[1].extra["name"] == "AskUserQuestion"
     assert heard.messages[-1].text == reply.text

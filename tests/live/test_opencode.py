@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from handraise.agents import AgentSettings, Cut, Message, Reply, Start
+import hearing
+from handraise.agents import AgentSettings, Cut, Message, Reply, Silent, Start
 from handraise.agents.opencode import OpenCode
 from handraise.agents.opencode.server import Server, Servers
 from handraise.agents.opencode.session import OpenCodeSession
@@ -310,8 +311,8 @@ async def test_a_session_that_asks_nobody_is_not_offered_the_tool(house: House, 
     await session.close()
 
 
-class Heard:
-    """A listener that keeps everything."""
+class Heard(Silent):
+    """A listener that keeps what is said."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[str, str]] = []
@@ -334,6 +335,24 @@ async def test_what_is_said_is_told_to_the_listener(house: House, broker: Broker
     assert sorted(before) == [("agent", "I look."), ("tool", "glob *.md")]  # OpenCode tells them in either order
     assert last == ("agent", "there is nothing")
     assert listener.signs > 3
+    await session.close()
+
+
+async def test_what_was_on_the_wire_is_told_to_the_listener(house: House, broker: Broker) -> None:
+    listener = hearing.Heard()
+    house.model.scenarios["wire"] = [ASKED, repeat]
+    session = await house.open(broker, house.start("s1", listener=listener))
+    turn = asyncio.create_task(session.prompt("SCENARIO:wire"))
+    ask = await asked(broker)
+    await broker.answer(ask.id, Answer(answers=((ask.questions[0].options[0].value,),), by="ana"))
+    async with asyncio.timeout(PATIENCE):
+        await turn
+    (event, *signs), got = listener.translation(ask.id)
+    assert event["type"] == "question.asked" and event["properties"]["id"] in ask.id
+    assert got == [{"answers": [[ask.questions[0].options[0].label]]}]
+    assert "question.replied" in {sign["type"] for sign in signs if isinstance(sign, dict)}
+    named = {(wire.way, wire.name) for wire in listener.wires}
+    assert {("out", "POST /session"), ("in", "200 POST /session"), ("in", "message.updated")} <= named
     await session.close()
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "Silent",
     "Start",
     "Watchable",
+    "Wire",
 ]
 
 SECRETS = frozenset({"HANDRAISE_TOKEN", "HANDRAISE_DATABASE"})
@@ -69,6 +70,18 @@ class Message:
     extra: Mapping[str, Any] | None = None  # of a tool: its name and input
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """One message between an agent and its adapter, as it was on the wire."""
+
+    way: Literal["in", "out"]  # from the agent, or to it
+    body: Any  # JSON as it was read or is about to be written, or a text; nobody changes it afterwards
+    name: str = ""  # what the protocol calls it, such as `session/request_permission` or `question.asked`
+    request: str | None = None  # the agent's own id of a request, in that request and in what answers it
+    ask: str | None = None  # the ask that it is, or that it answers, where that is known by now
+    is_piece: bool = False  # one of many in a row, such as a few words of a reply; a row of them is kept as one
+
+
 class Listener(Protocol):
     """Who hears what happens in a session besides its asks."""
 
@@ -76,6 +89,12 @@ class Listener(Protocol):
 
     def active(self) -> None:
         """A sign of life. A session that gives none for too long, and has no open ask, is stopped."""
+
+    def seen(self, wire: Wire) -> None:
+        """A message was read, or is written. Told of every one, where bytes become messages; it takes no time."""
+
+    def became(self, ask: str, *, request: str) -> None:
+        """The request that was seen under this id is this ask, and so is what answers it."""
 
 
 class Silent:
@@ -85,6 +104,12 @@ class Silent:
         return
 
     def active(self) -> None:
+        return
+
+    def seen(self, wire: Wire) -> None:
+        return
+
+    def became(self, ask: str, *, request: str) -> None:
         return
 
 

@@ -7,9 +7,10 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple, Self
 
-from handraise.agents import MODES, AgentSettings, Asker, Capabilities, Message, Reply, Start
+from handraise.agents import MODES, AgentSettings, Asker, Capabilities, Message, Reply, Start, Wire
 from handraise.asks import Answer, Ask, Origin, Permission, Question
 from handraise.errors import AgentFailed, AlreadyAnswered, AskDoesNotFit
 
@@ -154,9 +155,11 @@ class ScriptedSession:
 
     async def _run(self, text: str) -> Reply:
         self._turns += 1
+        self._start.listener.seen(Wire(way="out", body={"type": "prompt", "text": text}, name="prompt"))
         # Owned by this call: cancelling it cancels the turn, which withdraws nothing.
         self._turn = asyncio.create_task(self._play(text, turn=self._turns))
         reply = await self._turn
+        self._start.listener.seen(Wire(way="in", body={"type": "reply", "text": reply.text}, name="reply"))
         self._start.listener.said(Message(role="agent", text=reply.text))
         return reply
 
@@ -192,6 +195,9 @@ class ScriptedSession:
     async def _raise(self, ask: Ask) -> Answer:
         self._agent.asked.append(ask)
         self._open = ask.id
+        listener, kind = self._start.listener, "question" if ask.permission is None else "permission"
+        wanted = [asdict(question) for question in ask.questions] if ask.permission is None else asdict(ask.permission)
+        listener.seen(Wire(way="in", body={"type": kind, "wanted": wanted}, name=kind, ask=ask.id))
         try:
             answer = await self._asker.ask(ask, handling=self._start.handling)
         except AskDoesNotFit as misfit:
@@ -199,6 +205,7 @@ class ScriptedSession:
             return Answer(rejected=True, reason=misfit.message, by="desk")
         finally:
             self._open = None
+        listener.seen(Wire(way="out", body={"type": "answer", **_told(answer)}, name="answer", ask=ask.id))
         self._asker.delivered(ask.id)
         return answer
 
@@ -216,6 +223,12 @@ class ScriptedSession:
         if isinstance(wanted, Permission):
             return Ask(id=id, permission=wanted, origin=origin)
         return Ask(id=id, questions=wanted, origin=origin)
+
+
+def _told(answer: Answer) -> dict[str, Any]:
+    """An answer as it would be on a wire, if there were one."""
+    told = asdict(answer)
+    return {name: told[name] for name in ("answers", "reply", "rejected", "reason", "notes", "input") if told[name]}
 
 
 plugin = Scripted

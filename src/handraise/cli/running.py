@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from handraise import tls
-from handraise.app import Running, agents_of, bind, open_parts, open_worker, run_desk
+from handraise.app import Running, agents_of, bind, open_parts, open_worker, run_desk, wires_of
 from handraise.cli.shown import say
 from handraise.client import Client
 from handraise.config import Settings
@@ -135,7 +135,8 @@ def work_until_ended(settings: Settings) -> None:
             loop.add_signal_handler(number, ended.set)
         async with (
             open_parts(settings) as (broker, _),
-            open_worker(settings, broker, agents=agents_of(settings)) as worker,
+            wires_of(settings, broker) as wires,
+            open_worker(settings, broker, agents=agents_of(settings), wires=wires) as worker,
         ):
             if worker is None:
                 raise HandraiseError(

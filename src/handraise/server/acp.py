@@ -101,6 +101,7 @@ class Acp:
         self._broker = broker
         self._agents = worker.agents if worker is not None else None
         self._worker = f"acp:{worker.name}" if worker is not None else ""
+        self._wires = worker.wires if worker is not None else None
         self._limits = {"most": most, "most_bytes": most_bytes}
         self._most_servers = most_servers
         self._heartbeat = heartbeat
@@ -286,7 +287,8 @@ class Acp:
         origin = Origin(agent=AGENT, session=server.session, machine=socket.gethostname())
         await self._broker.sessions.mention(origin, at=server.created_at)
         door = _Door(self._broker, worker=self._worker)
-        return await Proxy.start(command, env=env, desk=door, session=server.session, **self._limits)
+        listener = self._wires.of(server.session) if self._wires is not None else None
+        return await Proxy.start(command, env=env, desk=door, session=server.session, listener=listener, **self._limits)
 
     async def _end(self, server: _Server, *, reason: str) -> None:
         """What it asked is withdrawn when this returns. That nothing of it is left, nobody need wait for."""

@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from itertools import count
+from typing import Any
 
 from starlette.routing import Mount, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from handraise.agents import Attachable
+from handraise.agents import Attachable, Wire
 from handraise.asks import Answer, Ask, Handling, State
 from handraise.broker import Broker
 from handraise.errors import Overloaded, Withdrawn
 from handraise.server.gate import require, source_of
 from handraise.stores import Query
 from handraise.tokens import Token
+from handraise.wire import Stored
+from handraise.wires import Wires
 
 __all__ = ["Attached"]
 
 log = logging.getLogger(__name__)
 
+MOST_BROUGHT = 1000
+
 
 class Attached:
     """The agents that call us, and what they asked at this desk. `name` tells it from other desks of the database."""
 
-    def __init__(self, broker: Broker, agents: Sequence[Attachable], *, name: str) -> None:
+    def __init__(self, broker: Broker, agents: Sequence[Attachable], *, name: str, wires: Wires | None = None) -> None:
+        """`wires` keeps the calls that asked something, and what they were told; without it nobody does."""
         self._broker = broker
         self._agents = agents
         self._worker = f"attach:{name}"
+        self._wires = wires
+        self._numbers = count(1)
+        self._brought: dict[str, None] = {}  # asks whose call was seen: a terminal may ask again and again
 
     def routes(self) -> list[Mount]:
         return [
@@ -49,10 +60,86 @@ class Attached:
     def _with_asker(self, app: ASGIApp) -> ASGIApp:
         async def asking(scope: Scope, receive: Receive, send: Send) -> None:
             token = require(scope, "ask")
-            asker = _Caller(self._broker, token, source=source_of(scope), worker=self._worker)
-            await app({**scope, "asker": asker}, receive, send)
+            call = _Call(scope, wires=self._wires, number=next(self._numbers), brought=self._brought)
+            asker = _Caller(self._broker, token, source=source_of(scope), worker=self._worker, call=call)
+            await app({**scope, "asker": asker}, call.receiving(receive), call.sending(send))
 
         return asking
+
+
+class _Call:
+    """One call from a terminal, as far as it is kept for people to look at."""
+
+    def __init__(self, scope: Scope, *, wires: Wires | None, number: int, brought: dict[str, None]) -> None:
+        self._wires = wires if wires is not None and wires.is_on else None
+        self._name = f"{scope['method']} {scope['path']}"
+        self._request = f"attach:{number}"
+        self._brought = brought
+        self._asked: list[bytes] = []
+        self._told: list[bytes] = []
+        self._status = 0
+        self._session: str | None = None
+
+    def receiving(self, receive: Receive) -> Receive:
+        if self._wires is None:
+            return receive
+
+        async def received() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and self._session is None:
+                self._asked.append(message.get("body", b""))
+            return message
+
+        return received
+
+    def sending(self, send: Send) -> Send:
+        if self._wires is None:
+            return send
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._status = message["status"]
+            elif message["type"] == "http.response.body":
+                self._told.append(message.get("body", b""))
+                if not message.get("more_body", False):
+                    self._answered()
+            await send(message)
+
+        return sent
+
+    def asks(self, ask: Ask, *, is_numbered: bool) -> None:
+        """The call became this ask. Where the desk numbers ids, it is told which one it was when that is known."""
+        if self._wires is None:
+            return
+        self._session = ask.origin.session
+        body, self._asked = _read(self._asked), []
+        if ask.id in self._brought and not is_numbered:
+            return
+        self._brought[ask.id] = None
+        if len(self._brought) > MOST_BROUGHT:
+            del self._brought[next(iter(self._brought))]
+        self._wires.seen(self._session, Wire(way="in", body=body, name=self._name, request=self._request, ask=ask.id))
+
+    def asked(self, stored: Stored) -> None:
+        if self._wires is not None:
+            self._wires.became(stored.session, stored.id, request=self._request)
+
+    def _answered(self) -> None:
+        """A reply without a body only says to ask again."""
+        body = _read(self._told)
+        if self._wires is None or self._session is None or body == "":
+            return
+        name = f"{self._status} {self._name}"
+        self._wires.seen(self._session, Wire(way="out", body=body, name=name, request=self._request))
+
+
+def _read(chunks: Sequence[bytes]) -> Any:
+    """JSON, or a text."""
+    whole = b"".join(chunks)
+    try:
+        return json.loads(whole)
+    except (ValueError, RecursionError):
+        return whole.decode(errors="backslashreplace")
 
 
 class _Left:
@@ -76,14 +163,16 @@ class _Left:
 class _Caller:
     """The broker as the holder of one token sees it: only asks of its own."""
 
-    def __init__(self, broker: Broker, token: Token, *, source: str, worker: str) -> None:
+    def __init__(self, broker: Broker, token: Token, *, source: str, worker: str, call: _Call) -> None:
         self._broker = broker
         self._token = token
         self._source = source
         self._worker = worker
+        self._call = call
 
     async def ask(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Answer:
         own = replace(ask, id=self._token.own_id(ask.id))
+        self._call.asks(own, is_numbered=ordinal)
         opened = await self._broker.open(
             own,
             handling=handling,
@@ -93,6 +182,7 @@ class _Caller:
             wait=math.inf,
         )
         stored = opened.stored
+        self._call.asked(stored)
         if stored.state == "asked":
             raise Overloaded("the desk is stopping; the ask stays open")
         answer = stored.settled()

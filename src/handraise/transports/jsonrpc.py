@@ -10,11 +10,21 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from itertools import count
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from handraise.errors import HandraiseError
 
-__all__ = ["CANCELLED", "INTERNAL", "INVALID_PARAMS", "METHOD_NOT_FOUND", "JsonRpc", "Lines", "PeerGone", "RpcError"]
+__all__ = [
+    "CANCELLED",
+    "INTERNAL",
+    "INVALID_PARAMS",
+    "METHOD_NOT_FOUND",
+    "JsonRpc",
+    "Lines",
+    "PeerGone",
+    "RpcError",
+    "Seen",
+]
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +63,12 @@ Asked: TypeAlias = Callable[[Id, str, dict[str, Any]], Awaitable[Any]]
 Told: TypeAlias = Callable[[str, dict[str, Any]], None]
 
 
+class Seen(Protocol):
+    """Who looks on: every message, with the method it is about. `request` is the id of what the other side asks."""
+
+    def __call__(self, way: Literal["in", "out"], message: Any, *, method: str, request: Id | None) -> None: ...
+
+
 class JsonRpc:
     """One connection. Whoever owns it keeps `listen` running; everything else waits for what that hears.
 
@@ -60,14 +76,18 @@ class JsonRpc:
     that waits for a person holds up nothing. `told` hears notifications, in order.
     """
 
-    def __init__(self, lines: Lines, *, asked: Asked, told: Told, version: str | None = "2.0") -> None:
+    def __init__(
+        self, lines: Lines, *, asked: Asked, told: Told, version: str | None = "2.0", seen: Seen | None = None
+    ) -> None:
         """`version` is what messages carry as `jsonrpc`; None leaves it out, as Codex does."""
         self._lines = lines
         self._asked = asked
         self._told = told
+        self._seen = seen
         self._head: dict[str, Any] = {} if version is None else {"jsonrpc": version}
         self._numbers = count(1)
         self._waiting: dict[Id, asyncio.Future[Any]] = {}
+        self._methods: dict[Id, str] = {}  # of what we asked
         self._answering: dict[Id, asyncio.Task[None]] = {}
         self._is_over = False
 
@@ -95,15 +115,16 @@ class JsonRpc:
             raise PeerGone("it has ended")
         id = next(self._numbers)
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[id] = answered
+        self._waiting[id], self._methods[id] = answered, method
         try:
-            await self._write({"id": id, "method": method} | ({} if params is None else {"params": params}))
+            message = {"id": id, "method": method} | ({} if params is None else {"params": params})
+            await self._write(message, method=method)
             return await answered
         finally:
-            del self._waiting[id]
+            del self._waiting[id], self._methods[id]
 
     async def notify(self, method: str, params: Params | None = None) -> None:
-        await self._write({"method": method} | ({} if params is None else {"params": params}))
+        await self._write({"method": method} | ({} if params is None else {"params": params}), method=method)
 
     def forget(self, id: Id) -> bool:
         """Stop working on a request of the other side and answer it nothing. False if there is none."""
@@ -120,17 +141,22 @@ class JsonRpc:
             message = json.loads(line)
         except ValueError:
             log.warning("a line of %d bytes is not JSON", len(line))
+            self._look("in", line.decode(errors="backslashreplace"))
             return
         if not isinstance(message, dict):
             log.warning("a line is no message")
+            self._look("in", message)
             return
         id, method, params = message.get("id"), message.get("method"), message.get("params")
         given = params if isinstance(params, dict) else {}
         if isinstance(method, str) and isinstance(id, int | str) and not isinstance(id, bool):
+            self._look("in", message, method=method, request=id)
             self._serve(id, method, given)
         elif isinstance(method, str):
+            self._look("in", message, method=method)
             self._hear(method, given)
         else:
+            self._look("in", message, method=self._methods.get(id, "") if isinstance(id, int | str) else "")
             self._answered(message)
 
     def _hear(self, method: str, params: dict[str, Any]) -> None:
@@ -188,9 +214,15 @@ class JsonRpc:
         if self._answering.get(id) is not asyncio.current_task():
             return  # forgotten at this very moment
         try:
-            await self._write({"id": id} | reply)
+            await self._write({"id": id} | reply, method=method, request=id)
         except HandraiseError:
             return  # it is gone, which `listen` notices
 
-    async def _write(self, message: Mapping[str, Any]) -> None:
-        await self._lines.write_line(json.dumps({**self._head, **message}, separators=(",", ":")).encode())
+    async def _write(self, message: Mapping[str, Any], *, method: str, request: Id | None = None) -> None:
+        whole = {**self._head, **message}
+        self._look("out", whole, method=method, request=request)
+        await self._lines.write_line(json.dumps(whole, separators=(",", ":")).encode())
+
+    def _look(self, way: Literal["in", "out"], message: Any, *, method: str = "", request: Id | None = None) -> None:
+        if self._seen is not None:
+            self._seen(way, message, method=method, request=request)

@@ -21,6 +21,7 @@ from itertools import count
 from typing import Any, Literal, Protocol, Self, TypeAlias
 from uuid import uuid4
 
+from handraise.agents import Listener, Silent
 from handraise.agents.acp.answers import declined, to_answer
 from handraise.agents.acp.backlog import MOST_BYTES, MOST_MESSAGES, Backlog
 from handraise.agents.acp.quirks import Quirks, names_of, quirks_of
@@ -41,6 +42,7 @@ from handraise.errors import (
 from handraise.inert import inert
 from handraise.transports.jsonrpc import CANCELLED, INTERNAL, INVALID_PARAMS, METHOD_NOT_FOUND
 from handraise.transports.process import Process
+from handraise.turns import request_key, seen_by
 
 __all__ = ["Call", "Caller", "Desk", "Message", "Proxy", "kind_of", "parsed"]
 
@@ -121,8 +123,19 @@ class _Asked:
 class Proxy:
     """Made by `start`. Whoever owns it keeps `run` running, and calls `end` and `close`."""
 
-    def __init__(self, process: Process, *, command: Sequence[str], desk: Desk, session: str, backlog: Backlog) -> None:
+    def __init__(
+        self,
+        process: Process,
+        *,
+        command: Sequence[str],
+        desk: Desk,
+        session: str,
+        backlog: Backlog,
+        listener: Listener,
+    ) -> None:
         self.backlog = backlog
+        self._listener = listener
+        self._seen = seen_by(listener)
         self.session = session
         self._process = process
         self._command = command
@@ -152,11 +165,13 @@ class Proxy:
         session: str,
         most: int = MOST_MESSAGES,
         most_bytes: int = MOST_BYTES,
+        listener: Listener | None = None,
     ) -> Self:
         """`session` is the desk's id for what it asks. Raises ProcessFailed."""
         process = await Process.start(command, env=env)
         backlog = Backlog(most=most, most_bytes=most_bytes)
-        return cls(process, command=command, desk=desk, session=session, backlog=backlog)
+        listener = listener or Silent()
+        return cls(process, command=command, desk=desk, session=session, backlog=backlog, listener=listener)
 
     @property
     def pid(self) -> int:
@@ -355,6 +370,7 @@ class Proxy:
         except ValueError as problem:
             self._reject(line, str(problem))
             return
+        self._look("in", message)
         self._taken()
         match kind:
             case "request":
@@ -441,6 +457,7 @@ class Proxy:
             problem = failed.message if isinstance(failed, HandraiseError) else "the request could not be read"
             self._tasks.create_task(self._send(_refusal(asked, INVALID_PARAMS, problem)))
             return
+        self._listener.became(ask.id, request=request_key(message["id"]))
         self._tasks.create_task(self._bring(key, asked, ask))
 
     # Asking ---------------------------------------------------------------------------------------------------------
@@ -603,7 +620,24 @@ class Proxy:
             return
 
     async def _write(self, message: Mapping[str, Any]) -> None:
+        self._look("out", message)
         await self._process.write_line(json.dumps(message, separators=(",", ":")).encode())
+
+    def _look(self, way: Literal["in", "out"], message: Mapping[str, Any]) -> None:
+        """Let whoever listens see a message, with the method it is about."""
+        id, method = message.get("id"), message.get("method")
+        request = None
+        if way == "in" and method is not None:
+            request = id
+        elif way == "out" and method is None:
+            key, request = json.dumps(id), id
+            asked = self._open.get(key) or self._closed.get(key)
+            method = (
+                asked.message.get("method") if asked is not None else None
+            )  # of one that is over, only its id is left
+        elif method is None and isinstance(id, int):
+            method = self._calls[id].method if id in self._calls else None
+        self._seen(way, message, method=str(method or ""), request=request)
 
     def _taken(self) -> None:
         """The agent says something. The protocol knows no receipt, and this is the next best sign."""

@@ -42,7 +42,7 @@ from handraise.transports.jsonrpc import (
     RpcError,
 )
 from handraise.transports.process import Process
-from handraise.turns import ABORTED, LONGEST_WORDS, Conversation, Held, Prompt, origin_of
+from handraise.turns import ABORTED, LONGEST_WORDS, Conversation, Held, Prompt, origin_of, request_key, seen_by
 
 __all__ = ["AcpSession"]
 
@@ -77,7 +77,7 @@ class AcpSession:
         self._asker = asker
         self._start = start
         self._cwd = str(Path(start.cwd or ".").absolute())  # the protocol wants a whole path
-        self._rpc = JsonRpc(process, asked=self._asked, told=self._told)
+        self._rpc = JsonRpc(process, asked=self._asked, told=self._told, seen=seen_by(start.listener))
         self._connection = uuid4().hex  # in the ids of asks, since the agent counts anew in each connection
         self._used: Counter[str] = Counter()
         self._session = ""
@@ -337,8 +337,10 @@ class AcpSession:
         granted = self._talk.take_granted(lambda recorded: is_same_call(recorded, ask))
         if granted is not None:
             recorded, answer = granted
+            self._start.listener.became(recorded.id, request=request_key(id))
             self._sent.append(recorded.id)
             return from_answer(ask, answer, quirks=self._quirks)
+        self._start.listener.became(ask.id, request=request_key(id))
         waiting = self._talk.raise_hand(held, ask)
         until: list[asyncio.Future[Any]] = [waiting, held.stopping]
         await asyncio.wait(until, return_when=asyncio.FIRST_COMPLETED)

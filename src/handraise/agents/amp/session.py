@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from handraise.agents import Asker, Message, Reply, Start
+from handraise.agents import Asker, Message, Reply, Start, Wire
 from handraise.agents.amp.attach import Called
 from handraise.agents.amp.translate import AGENT, from_answer, is_same_call, to_ask, told_later
 from handraise.callers import MOST_BYTES
@@ -34,6 +34,7 @@ DOOR = "desk.sock"  # in the session's own folder
 NO_LOGIN = "No API key found"  # what it says before it waits for somebody to log in by a browser
 LOG_IN = "amp is not logged in; run `amp login`, or give AMP_API_KEY in `[agents.amp] env`"
 NOT_TAKEN = "Amp stopped waiting"
+DELEGATE = "delegate"  # what listeners know its calls by
 
 
 class AmpSession:
@@ -103,8 +104,10 @@ class AmpSession:
     async def _prompt(self, prompt: Prompt) -> Reply:
         turn = self._talk.new_turn(prompt)
         said = {"role": "user", "content": [{"type": "text", "text": prompt.text}]}
+        told = {"type": "user", "message": said}
+        self._start.listener.seen(Wire(way="out", body=told, name="user"))
         try:
-            await self._talk.process.write_line(json.dumps({"type": "user", "message": said}).encode())
+            await self._talk.process.write_line(json.dumps(told).encode())
         except ProcessFailed as error:
             if not turn.reply.done():
                 await asyncio.wait([turn.reply], timeout=1.0)  # whoever listens knows better why
@@ -145,7 +148,9 @@ class AmpSession:
                 if NO_LOGIN.encode() in line:
                     raise ProcessFailed(LOG_IN) from None
                 log.warning("amp %d wrote a line of %d bytes that is not JSON", process.pid, len(line))
+                self._start.listener.seen(Wire(way="in", body=line.decode(errors="backslashreplace")))
                 continue
+            self._start.listener.seen(Wire(way="in", body=message, name=_name(message)))
             if isinstance(message, dict):
                 self._heard(message)
 
@@ -184,6 +189,7 @@ class AmpSession:
         try:
             told = await self._told(await reader.readline(), reader)
             if told is not None:
+                self._start.listener.seen(Wire(way="out", body=told, name=DELEGATE, request=told["call"]))
                 writer.write(json.dumps(told).encode() + b"\n")
                 await writer.drain()
         except (BadBody, ValueError):  # it does not fit, or is no call; without its id nothing is allowed
@@ -197,6 +203,7 @@ class AmpSession:
     async def _told(self, line: bytes, reader: asyncio.StreamReader) -> dict[str, Any] | None:
         """What the delegate is told; None where nobody waits for it any more."""
         called = parse(Called, line)
+        self._start.listener.seen(Wire(way="in", body=json.loads(line), name=DELEGATE, request=called.call))
         try:
             decision = await self._decided(called, reader)
         except HandraiseError as error:
@@ -215,6 +222,7 @@ class AmpSession:
             remembers=True,
         )
         granted = self._talk.take_granted(lambda before: is_same_call(before, ask))
+        self._start.listener.became(granted[0].id if granted is not None else ask.id, request=called.call)
         if granted is not None:
             self._asker.delivered(granted[0].id)
             return from_answer(*granted)
@@ -235,3 +243,9 @@ class AmpSession:
         told = from_answer(ask, waiting.result())
         self._asker.delivered(ask.id)
         return told
+
+
+def _name(message: Any) -> str:
+    """What Amp calls a message."""
+    told: Mapping[str, Any] = message if isinstance(message, Mapping) else {}
+    return " ".join(word for word in (told.get("type"), told.get("subtype")) if isinstance(word, str))

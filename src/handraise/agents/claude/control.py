@@ -13,8 +13,9 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
+from handraise.agents import Listener, Silent, Wire
 from handraise.errors import AgentFailed
 from handraise.inert import inert
 from handraise.transports.process import Process
@@ -27,8 +28,9 @@ log = logging.getLogger(__name__)
 class Control:
     """One running program. Whoever owns it keeps `listen` running; everything else waits for what that hears."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, *, listener: Listener | None = None) -> None:
         self.process = process
+        self._listener = listener or Silent()
         self._numbers = count(1)
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
 
@@ -40,7 +42,9 @@ class Control:
                     message = json.loads(line)
                 except ValueError:
                     log.warning("claude %d wrote a line of %d bytes that is not JSON", self.process.pid, len(line))
+                    self._listener.seen(Wire(way="in", body=line.decode(errors="backslashreplace")))
                     continue
+                self._listener.seen(_wire("in", message))
                 if not isinstance(message, dict):
                     log.warning("claude %d wrote a line that is no object", self.process.pid)
                 elif message.get("type") == "control_response":
@@ -87,6 +91,7 @@ class Control:
         await self._write({"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "default"})
 
     async def _write(self, message: Mapping[str, Any]) -> None:
+        self._listener.seen(_wire("out", message))
         await self.process.write_line(json.dumps(message).encode())
 
     def _answered(self, response: Any) -> None:
@@ -94,6 +99,21 @@ class Control:
         waiting = self._waiting.get(id) if isinstance(id, str) else None
         if waiting is not None and not waiting.done():
             waiting.set_result(response)
+
+
+def _wire(way: Literal["in", "out"], message: Any) -> Wire:
+    """A message as listeners hear of it, with the id where it is a request of the program or our answer to one."""
+    told: Mapping[str, Any] = message if isinstance(message, Mapping) else {}
+    kind, request, response = told.get("type"), told.get("request"), told.get("response")
+    words, id = [kind, told.get("subtype")], None
+    if kind == "control_request" and isinstance(request, Mapping):
+        words[1] = request.get("subtype")
+        id = told.get("request_id") if way == "in" else None
+    elif kind == "control_response" and isinstance(response, Mapping) and way == "out":
+        id = response.get("request_id")
+    name = " ".join(word for word in words if isinstance(word, str))
+    is_piece = kind == "stream_event"
+    return Wire(way=way, body=message, name=name, request=id if isinstance(id, str) else None, is_piece=is_piece)
 
 
 def blocks_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -79,7 +79,7 @@ class ClaudeSession:
         hold: float = HOLD,
     ) -> None:
         """`is_new`: Claude knows nothing of it yet, even where `start.cut` is there."""
-        self._control = Control(process)
+        self._control = Control(process, listener=start.listener)
         self._talk: Conversation[_Held] = Conversation(process, name=NAME, asker=asker, start=start, lost=self._give_up)
         self._asker = asker
         self._start = start
@@ -365,6 +365,8 @@ class ClaudeSession:
     async def _serve_tool(self, held: _Held, request: dict[str, Any]) -> dict[str, Any]:
         call = _call(request.get("tool_use_id"), held)
         decided = self._decided.pop(call, None)
+        if decided is not None and call in self._sent:  # the hook has asked, and this carries the answer
+            self._start.listener.became(self._sent[call].ask, request=held.id)
         return decided or await self._decide(held, request, tool_input=request.get("input"), call=call)
 
     async def _decide(self, held: _Held, request: dict[str, Any], *, tool_input: Any, call: str) -> dict[str, Any]:
@@ -373,10 +375,12 @@ class ClaudeSession:
         granted = self._talk.take_granted(lambda ask: is_same_call(ask, tool, tool_input))
         if granted is not None:
             ask, answer = granted
+            self._start.listener.became(ask.id, request=held.id)
         else:
             id, origin = f"{NAME}:{self._session}:{call}", self._origin(request)
             recorded = self._talk.recorded.pop(id, None)
             ask = recorded or to_ask(tool, tool_input, id=id, origin=origin, fields=request)
+            self._start.listener.became(ask.id, request=held.id)
             answer = await self._talk.answer_to(held, ask)
         decision = from_answer(ask, answer)
         is_edited = answer.input is not None
@@ -391,6 +395,7 @@ class ClaudeSession:
     async def _serve_form(self, held: _Held, request: dict[str, Any]) -> dict[str, Any]:
         """What an MCP server wants filled in. It dies with the program, so the request's own id is durable enough."""
         ask = form_to_ask(request, id=f"{NAME}:{self._session}:{held.id}", origin=self._origin(request))
+        self._start.listener.became(ask.id, request=held.id)
         answer = await self._talk.answer_to(held, ask)
         try:
             reply = from_form_answer(ask, answer)

@@ -37,7 +37,7 @@ from handraise.modes import Thread
 from handraise.programs import last_words
 from handraise.transports.jsonrpc import METHOD_NOT_FOUND, Id, JsonRpc, PeerGone, RpcError
 from handraise.transports.process import Process
-from handraise.turns import ABORTED, STOP, Conversation, Held, Prompt, Turn, origin_of
+from handraise.turns import ABORTED, STOP, Conversation, Held, Prompt, Turn, origin_of, request_key, seen_by
 
 __all__ = ["CodexSession", "shake_hands"]
 
@@ -88,7 +88,8 @@ class CodexSession:
 
     def __init__(self, process: Process, *, asker: Asker, start: Start, thread: Thread) -> None:
         self._talk: Conversation[_Held] = Conversation(process, name=NAME, asker=asker, start=start, lost=self._lost)
-        self._rpc = JsonRpc(process, asked=self._asked, told=self._told, version=None)
+        seen = seen_by(start.listener)
+        self._rpc = JsonRpc(process, asked=self._asked, told=self._told, version=None, seen=seen)
         self._asker = asker
         self._start = start
         self._mode = thread
@@ -383,6 +384,7 @@ class CodexSession:
             item=item,
         )
         granted = self._talk.take_granted(lambda ask: is_same_call(ask, asked))
+        self._start.listener.became(granted[0].id if granted is not None else asked.id, request=request_key(id))
         if granted is not None:
             ask, answer = granted
         else:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Start
+from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Start, Wire
 from handraise.agents.opencode.attach import Terminals, edits
 from handraise.agents.opencode.relay import Place, Relay
 from handraise.agents.opencode.server import CallRefused, Server, ServerGone, Servers, command_of, environment
@@ -216,6 +216,12 @@ class _Everyone:
     def heard(self, type: str, properties: Mapping[str, Any], *, session: str, root: str) -> None:
         return
 
+    def seen(self, wire: Wire) -> None:
+        return
+
+    def became(self, ask: str, *, request: str) -> None:
+        return
+
     def connected(self, statuses: Mapping[str, Any]) -> None:
         return
 
@@ -232,7 +238,7 @@ async def _created(folder: Folder, start: Start) -> str:
     body: dict[str, Any] = {"title": f"handraise {start.session}"}  # one without a title asks the model for one
     if rules := await session_rules(start, folder.server, cwd=folder.cwd):
         body["permission"] = rules
-    session = await folder.server.post("/session", body, directory=folder.cwd)
+    session = await folder.server.post("/session", body, directory=folder.cwd, seen=start.listener.seen)
     if not isinstance(session, dict) or not isinstance(session.get("id"), str):
         raise AgentFailed("OpenCode made no session; is it a version that we do not know?")
     id: str = session["id"]

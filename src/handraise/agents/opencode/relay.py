@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from handraise.agents import Asker
+from handraise.agents import Asker, Wire
 from handraise.agents.opencode.server import CallRefused, Server, ServerGone, StreamEnded
 from handraise.agents.opencode.translate import (
     ASKED,
@@ -87,6 +87,12 @@ class Owner(Protocol):
     def heard(self, type: str, properties: Mapping[str, Any], *, session: str, root: str) -> None:
         """Something happened in a session of theirs."""
 
+    def seen(self, wire: Wire) -> None:
+        """What is sent to the server on their behalf, and what it says to that."""
+
+    def became(self, ask: str, *, request: str) -> None:
+        """A request of theirs is this ask. Told before `heard` of the event in which it was made."""
+
     def connected(self, statuses: Mapping[str, Any]) -> None:
         """The lists were read anew. A session that is not in the statuses is idle."""
 
@@ -109,6 +115,9 @@ class _Request:
     @property
     def call(self) -> tuple[str, str] | None:
         return _call_of(self.ask)
+
+    def seen(self, wire: Wire) -> None:
+        self.owner.seen(replace(wire, ask=self.ask.id))
 
     @property
     def is_refused(self) -> bool:
@@ -439,20 +448,23 @@ class Relay:
             log.warning("opencode asked what no desk takes, as %s of %s", id, session)
             self._remember(id)
             call = refusal(told, kind=kind, generation=generation, problem=misfit.message)
-            self._spawn(self._post(call, directory=directory))
+            self._spawn(self._post(call, directory=directory, seen=owner.seen))
             return
         if statuses is not None and generation == 1 and await self._is_ghost(ask, statuses, directory=directory):
             self._remember(id)
             self._spawn(self._withdraw(owner.asker, ask, reason=STOPPED))
             if kind == "question":
-                self._spawn(self._post(clearing(ask), directory=directory))
+                self._spawn(self._post(clearing(ask), directory=directory, seen=owner.seen))
             return
         if ask.permission is not None and owner.lets(ask.permission, session=session):
             self._remember(id)
-            self._spawn(self._post(from_answer(ask, Answer(reply="once")), directory=directory))
+            self._spawn(self._post(from_answer(ask, Answer(reply="once")), directory=directory, seen=owner.seen))
             return
         request = _Request(ask=ask, owner=owner, session=session, directory=directory)
         self._open[id] = request
+        owner.became(ask.id, request=id)
+        if statuses is not None:
+            request.seen(Wire(way="in", body=told, name=f"GET /{kind}"))
         request.task = self._spawn(self._carry(request))
 
     async def _carry(self, request: _Request) -> None:
@@ -496,7 +508,7 @@ class Relay:
         call, pause = from_answer(request.ask, answer), FIRST_PAUSE
         while True:
             try:
-                await self.server.post(call.path, call.body, directory=request.directory)
+                await self.server.post(call.path, call.body, directory=request.directory, seen=request.seen)
                 break
             except CallRefused as refused:
                 if refused.status != 404:
@@ -554,16 +566,16 @@ class Relay:
         if request.task is not None:
             request.task.cancel()
         if is_listed and request.ask.permission is None:
-            self._spawn(self._post(clearing(request.ask), directory=request.directory))
+            self._spawn(self._post(clearing(request.ask), directory=request.directory, seen=request.seen))
         return self._spawn(self._withdraw(request.owner.asker, request.ask, reason=reason, answer=answer))
 
     async def _withdraw(self, asker: Asker, ask: Ask, *, reason: str, answer: Answer | None = None) -> None:
         too_late = f"{reason}, before it took the answer"
         await withdraw(asker, ask.id, reason=reason, too_late=too_late, answer=answer)
 
-    async def _post(self, call: Call, *, directory: str | None) -> None:
+    async def _post(self, call: Call, *, directory: str | None, seen: Callable[[Wire], None] | None = None) -> None:
         try:
-            await self.server.post(call.path, call.body, directory=directory)
+            await self.server.post(call.path, call.body, directory=directory, seen=seen)
         except AgentFailed as trouble:
             log.info("opencode: %s", trouble)
 

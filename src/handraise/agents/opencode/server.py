@@ -14,7 +14,7 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx2
 
-from handraise.agents import AgentSettings
+from handraise.agents import AgentSettings, Wire
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
 from handraise.inert import inert
 from handraise.transports.process import Process, Started, end, is_running
@@ -103,13 +103,22 @@ class Server:
     def is_local(self) -> bool:
         return urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
 
-    async def get(self, path: str, *, directory: str | None = None, **parameters: Any) -> Any:
-        """The JSON at a path. Raises ServerGone, CallRefused."""
-        return await self._call("GET", path, directory=directory, parameters=parameters)
+    async def get(
+        self, path: str, *, directory: str | None = None, seen: Callable[[Wire], None] | None = None, **parameters: Any
+    ) -> Any:
+        """The JSON at a path. `seen` is told of the call and of its reply. Raises ServerGone, CallRefused."""
+        return await self._call("GET", path, directory=directory, parameters=parameters, seen=seen)
 
-    async def post(self, path: str, body: Mapping[str, Any] | None = None, *, directory: str | None = None) -> Any:
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        directory: str | None = None,
+        seen: Callable[[Wire], None] | None = None,
+    ) -> Any:
         """Raises ServerGone, CallRefused."""
-        return await self._call("POST", path, directory=directory, body=body)
+        return await self._call("POST", path, directory=directory, body=body, seen=seen)
 
     async def _call(
         self,
@@ -117,14 +126,20 @@ class Server:
         path: str,
         *,
         directory: str | None,
+        seen: Callable[[Wire], None] | None,
         body: Mapping[str, Any] | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(parameters or {}) | ({"directory": directory} if directory is not None else {})
+        name = f"{method} {path}"
+        if seen is not None:
+            seen(Wire(way="out", body=body, name=name))
         try:
             response = await self._http.request(method, path, params=given, json=body)
         except httpx2.TransportError as error:
             raise ServerGone(f"OpenCode's server at {self.url} does not answer ({type(error).__name__})") from error
+        if seen is not None:
+            seen(Wire(way="in", body=_body(response), name=f"{response.status_code} {name}"))
         if response.status_code == httpx2.codes.UNAUTHORIZED:
             raise self._locked()
         if not response.is_success:
@@ -178,6 +193,14 @@ class Server:
     async def close(self) -> None:
         """Let go of it. It runs on."""
         await self._http.aclose()
+
+
+def _body(response: httpx2.Response) -> Any:
+    """JSON, or a text."""
+    try:
+        return response.json() if response.content else None
+    except ValueError:
+        return response.text
 
 
 def _event(data: str) -> dict[str, Any] | None:

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from handraise.agents import Asker, Message, Reply, Start
+from handraise.agents import Asker, Message, Reply, Start, Wire
 from handraise.agents.opencode.relay import ENDED, STOPPED, Place, Relay, answers_of, tool_state
 from handraise.agents.opencode.server import CallRefused, Server
-from handraise.agents.opencode.translate import from_answer, local_answer
+from handraise.agents.opencode.translate import ASKED, from_answer, local_answer
 from handraise.asks import Answer, Ask, Handling, Permission
 from handraise.errors import AgentFailed, AlreadyAnswered, AskNotFound, AskWithdrawn, Withdrawn
 from handraise.inert import inert
@@ -110,6 +110,7 @@ class OpenCodeSession:
         self._told: tuple[Ask, ...] = ()  # what it waits for
         self._answering: set[str] = set()  # messages of the model
         self._said: set[str] = set()
+        self._asks: dict[str, str] = {}  # by OpenCode's request
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         folder.relay.own(id, self)
@@ -132,7 +133,8 @@ class OpenCodeSession:
             body["agent"] = agent
         try:
             self._is_working = True
-            await self._folder.server.post(f"/session/{self._id}/prompt_async", body, directory=self._folder.cwd)
+            path = f"/session/{self._id}/prompt_async"
+            await self._folder.server.post(path, body, directory=self._folder.cwd, seen=self.seen)
             on_sent()
             return await self._end_of(turn)
         finally:
@@ -257,7 +259,7 @@ class OpenCodeSession:
         folder = self._folder
         if not folder.is_over:
             try:
-                await folder.server.post(f"/session/{self._id}/abort", directory=folder.cwd)
+                await folder.server.post(f"/session/{self._id}/abort", directory=folder.cwd, seen=self.seen)
             except AgentFailed as trouble:
                 log.warning("opencode: session %s could not be aborted: %s", self._id, trouble)
         self._is_working = False
@@ -329,6 +331,12 @@ class OpenCodeSession:
         """The rules of a session are not those of its subagents (OpenCode 1.18.33); the mode is."""
         return session != self._id and _rules_of(self._start).grants(permission.tool)
 
+    def seen(self, wire: Wire) -> None:
+        self._start.listener.seen(wire)
+
+    def became(self, ask: str, *, request: str) -> None:
+        self._asks[request] = ask
+
     def connected(self, statuses: Mapping[str, Any]) -> None:
         """The end of the turn may have been told while we did not hear."""
         if self._id in statuses:
@@ -345,6 +353,10 @@ class OpenCodeSession:
 
     def heard(self, type: str, properties: Mapping[str, Any], *, session: str, root: str) -> None:
         self._start.listener.active()
+        request = properties.get("id" if type in ASKED else "requestID")
+        ask = self._asks.get(request) if isinstance(request, str) else None
+        event = {"type": type, "properties": properties}
+        self.seen(Wire(way="in", body=event, name=type, ask=ask, is_piece=_is_piece(type, properties)))
         if session != self._id:
             return
         turn, info, part = self._turn, properties.get("info"), properties.get("part")
@@ -448,8 +460,17 @@ class OpenCodeSession:
 
     async def _messages(self, *, limit: int) -> list[Any]:
         path = f"/session/{self._id}/message"
-        messages = await self._folder.server.get(path, directory=self._folder.cwd, limit=limit)
+        messages = await self._folder.server.get(path, directory=self._folder.cwd, seen=self.seen, limit=limit)
         return messages if isinstance(messages, list) else []
+
+
+def _is_piece(type: str, properties: Mapping[str, Any]) -> bool:
+    """Whether it is a few more words of what is still being said."""
+    part = properties.get("part")
+    if type != "message.part.updated" or not isinstance(part, dict):
+        return type.endswith(".delta")
+    time = part.get("time")
+    return part.get("type") in ("text", "reasoning") and not (isinstance(time, dict) and "end" in time)
 
 
 def _id_of(messages: Sequence[Any]) -> str | None:
