@@ -80,6 +80,19 @@ def test_the_users_file_is_read_and_the_projects_is_stronger(machine: Machine) -
     assert (settings.host, settings.project) == ("::1", machine.project)
 
 
+def test_whether_raw_messages_are_kept_is_for_ones_own_file_to_say(machine: Machine) -> None:
+    assert machine.load().inspect
+    machine.user.write_text("[desk]\ninspect = false\n")
+    assert not machine.load().inspect
+    machine.user.write_text('[desk]\ninspect = "no"\n')
+    with pytest.raises(SettingsError, match="inspect is true or false"):
+        machine.load()
+    machine.user.unlink()
+    machine.project.write_text("[desk]\ninspect = true\n")
+    with pytest.raises(SettingsError, match="belongs in your own"):
+        machine.load()
+
+
 def test_a_project_is_found_upwards_and_the_nearest_counts(machine: Machine) -> None:
     assert find_project(machine.deep) is None
     machine.project.write_text("")

@@ -15,11 +15,13 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from starlette.routing import Route
 
+from handraise.chat import ChatSettings
+from handraise.chat.runtime import Chats
 from handraise.clock import SystemClock
 from handraise.config import AgentTable
 from handraise.metrics import Lag
 from handraise.plugins import names
-from handraise.server import audit, rules, sessions
+from handraise.server import audit, chats, rules, sessions, wires
 from handraise.server.acp import Acp
 from handraise.server.api import SignIn, routes
 from handraise.server.asks import AskRoutes
@@ -30,6 +32,7 @@ from handraise.server.pages import Pages
 from handraise.server.runs import Runs
 from handraise.server.web import Web
 from handraise.tokens import Tokens
+from handraise.wires import Wires
 from serving import Served, listening, path_of, refused, serving, serving_in_a_thread, told
 
 SCHEMAS: dict[str, Any] = document()["components"]["schemas"]
@@ -113,6 +116,11 @@ def test_every_refusal_has_a_code_and_a_sentence() -> None:
         ("RetryBody", {"from": ""}),
         ("RetryBody", {"dry_run": "yes"}),
         ("CheckpointBody", {"by": "ana"}),
+        ("ChatBody", {"text": " "}),
+        ("ChatBody", {"text": "x" * 100_001}),
+        ("ChatMessageBody", {}),
+        ("ChatMessageBody", {"text": ""}),
+        ("ChatTitleBody", {"title": ""}),
         ("RunbookAnswer", {}),
         ("RunbookAnswer", {"reject": False}),
     ],
@@ -139,9 +147,11 @@ async def test_every_route_is_in_the_document_and_the_reverse(desk: Served) -> N
         *runbook.routes(broker),
         *Runs(broker).routes(),
         *audit.routes(broker),
+        *chats.routes(Chats(broker, ChatSettings(), is_alone=True)),
         *Acp(broker, worker=None).routes(),
         *rules.routes(broker),
         *sessions.routes(broker, worker=None),
+        *wires.routes(broker, wires=Wires(broker.store, clock=clock)),
         *Pages(broker, tokens=Tokens(broker.store, clock=clock)).routes(),
         *Web().routes(),
     ]
@@ -248,6 +258,7 @@ async def test_the_examples_of_refusals_are_what_the_desk_really_says(desk: Serv
         "SessionNotFound": await told(desk.http.get("/v1/sessions/nobody"), 404),
         "PluginNotFound": await told(desk.http.post("/v1/sessions", json={"agent": "clippy", "prompt": "hello"}), 404),
         "RunNotFound": await told(desk.http.get("/v1/runs/nobody"), 404),
+        "ChatNotFound": await told(desk.http.get("/v1/chats/nobody"), 404),
         "CheckpointNotFound": await told(desk.http.get("/v1/checkpoints/nobody"), 404),
         "AskDiffers": await told(differs, 409),
         "TooLarge": await told(desk.http.post("/v1/asks", content=b" " * (4 * 1024 * 1024 + 1)), 413),
@@ -296,7 +307,7 @@ KEPT = schemathesis.Config.from_dict(
                 # is there.
                 "include-operation-id": [
                     *("answer_an_ask", "reply_to_a_question_of_a_session", "add_a_token", "start_a_session"),
-                    *("add_a_rule", "start_a_run", "list_workflows"),
+                    *("add_a_rule", "start_a_run", "list_workflows", "begin_a_chat"),
                 ],
                 "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 409, 410, 422]}},
             },

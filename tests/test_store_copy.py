@@ -20,6 +20,7 @@ import pytest
 
 from commands import Done
 from handraise.app import look_at, open_store
+from handraise.chat import ChatSettings, ModelTable
 from handraise.errors import StoreError
 from handraise.stores import Page, Query, Store, without_password
 from handraise.tables import EVENT_COLUMNS, migrations
@@ -30,8 +31,10 @@ from handraise.testing.stores import closing as settling
 from handraise.wire import content_text
 from quick import quick_handraise
 from serving import BASH, START, Served, a_body, a_permission_body, listening, path_of, serving, told
+from talking import Talk
 
 MANY = 20_000
+NOBODY = ChatSettings(models={"none": ModelTable(api="openai", model="none", url="http://127.0.0.1:9")})
 
 # A copy that shoots itself, or presses Ctrl+C, when half of the rows are over.
 STOPPING = """
@@ -54,7 +57,8 @@ asyncio.run(main())
 
 
 TABLES = (
-    *("asks", "checkpoints", "events", "grants", "links", "messages", "orders", "rules", "runs", "sessions", "trace"),
+    *("asks", "chat_messages", "chats", "checkpoints", "events", "grants", "links", "messages", "orders"),
+    *("rules", "runs", "sessions", "trace", "wires"),
 )
 
 
@@ -154,7 +158,7 @@ async def is_empty(address: str) -> bool:
 
 async def make_desk(desk: Served) -> None:
     """One ask of each fate, a rule, a lasting grant, two sessions that ask and one started here, a run that waits for a
-    person, a link to answer by, a second token."""
+    person, a link to answer by, a chat, a second token."""
     file = desk.settings.home / ".handraise" / "workflows" / "one.py"
     file.parent.mkdir(parents=True)
     file.write_text('from handraise.workflow import *\none = Workflow("one", checkpoint("review"))\n')
@@ -177,6 +181,7 @@ async def make_desk(desk: Served) -> None:
     await told(desk.http.get(f"/v1/sessions/{started['id']}?wait=5"), 200)
     await desk.ask(id="waits", question_timeout=86_400)
     await told(desk.http.post(path_of("waits", "link"), json={}), 201)
+    await (await Talk.begin(desk.http, "Anybody?")).until()
 
 
 async def make_many(address: str, *, events: int = MANY) -> None:
@@ -210,7 +215,7 @@ async def make_many(address: str, *, events: int = MANY) -> None:
 
 async def test_everything_is_taken_over_in_every_direction(way: tuple[str, str], tmp_path: Path) -> None:
     source, target = way
-    async with serving(tmp_path / "home", database=source) as desk:
+    async with serving(tmp_path / "home", database=source, chat=NOBODY) as desk:
         await make_desk(desk)
     before = await everything(source)
     done = await store_copy(source, target, "--json")
@@ -228,7 +233,7 @@ async def test_everything_is_taken_over_in_every_direction(way: tuple[str, str],
 async def test_a_desk_on_the_copy_goes_on_where_the_other_stopped(way: tuple[str, str], tmp_path: Path) -> None:
     source, target = way
     home = tmp_path / "home"
-    async with serving(home, database=source) as desk:
+    async with serving(home, database=source, chat=NOBODY) as desk:
         await make_desk(desk)
         async with listening(desk.http, after=0) as listener:
             await listener.frame()

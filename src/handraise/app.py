@@ -17,15 +17,18 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
 
 from handraise import tls
-from handraise.agents import AgentSettings
+from handraise.agents import SECRETS, AgentSettings
 from handraise.broker import Broker
+from handraise.chat.runtime import Chats
 from handraise.clock import Clock, SystemClock
 from handraise.config import AgentTable, Settings
 from handraise.errors import SettingsError, StoreError
+from handraise.masking import secret_values
 from handraise.metrics import Lag
 from handraise.rulebook import Rulebook, Trusted
 from handraise.server import create_app
@@ -38,11 +41,12 @@ from handraise.server.runs import Runs
 from handraise.stores import Seen, Store, without_password
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.tokens import Tokens
+from handraise.wires import Wires
 from handraise.worker import Agents, Worker, own_name, sole_worker
 from handraise.workflow.engine import Engine
 from handraise.workflow.journal import Journal
 
-__all__ = ["Running", "agents_of", "bind", "look_at", "open_parts", "open_store", "open_worker", "run_desk"]
+__all__ = ["Running", "agents_of", "bind", "look_at", "open_parts", "open_store", "open_worker", "run_desk", "wires_of"]
 
 log = logging.getLogger(__name__)
 
@@ -175,15 +179,28 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def wires_of(settings: Settings, broker: Broker) -> Wires:
+    """Where raw messages are kept. No secret that this process knows of is among them."""
+    known = secret_values(os.environ, *(table.env for table in settings.agents.values()), names=SECRETS)
+    known += [settings.token or "", urlsplit(settings.database).password or ""]
+    return Wires(broker.store, clock=broker.clock, known=known, keep=settings.keep, is_on=settings.inspect)
+
+
 @asynccontextmanager
-async def open_worker(settings: Settings, broker: Broker, *, agents: Agents) -> AsyncIterator[Worker | None]:
-    """The worker of this home, with what it watches; None where another process is that already."""
+async def open_worker(
+    settings: Settings, broker: Broker, *, agents: Agents, wires: Wires | None = None
+) -> AsyncIterator[Worker | None]:
+    """The worker of this home, with what it watches; None where another process is that already.
+
+    Without `wires` nobody keeps the raw messages of its agents.
+    """
     with sole_worker(settings.home) as is_ours:
         if not is_ours:
             log.warning("another process runs the sessions of %s; this desk starts none", settings.home)
             yield None
             return
-        worker = Worker(broker, broker.sessions, agents, name=own_name(settings.home), clock=broker.clock)
+        name = own_name(settings.home)
+        worker = Worker(broker, broker.sessions, agents, name=name, clock=broker.clock, wires=wires)
         async with worker:
             # Left by hand, so that what the body raises comes out as it is rather than in a group.
             watching = await asyncio.TaskGroup().__aenter__()
@@ -239,13 +256,16 @@ async def run_desk(
     async with AsyncExitStack() as parts:
         broker, tokens = await parts.enter_async_context(open_parts(settings, clock=clock))
         agents = agents or agents_of(settings)
+        wires = await parts.enter_async_context(wires_of(settings, broker))
         worker = None
         if has_worker:
-            worker = await parts.enter_async_context(open_worker(settings, broker, agents=agents))
-        attached = Attached(broker, agents.attachable(), name=own_name(settings.home))
+            worker = await parts.enter_async_context(open_worker(settings, broker, agents=agents, wires=wires))
+        attached = Attached(broker, agents.attachable(), name=own_name(settings.home), wires=wires)
         mcp = await parts.enter_async_context(Mcp(broker))
         acp = await parts.enter_async_context(Acp(broker, worker=worker))
         runs = Runs(broker, config=settings.user.parent if settings.user is not None else None)
+        is_alone = settings.database.startswith("sqlite:")
+        chats = await parts.enter_async_context(Chats(broker, settings.chat, is_alone=is_alone))
         sign_in = SignIn(clock=broker.clock)
         lag = Lag()
         app = create_app(
@@ -259,10 +279,12 @@ async def run_desk(
             mcp=mcp,
             acp=acp,
             runs=runs,
+            talks=chats,
+            wires=wires,
             allowed_hosts=(*settings.allowed_hosts, shown),
         )
         config = _uvicorn_config(app, settings)
-        server = _Server(config, before_shutdown=lambda: _let_go(broker, worker, mcp, acp, runs))
+        server = _Server(config, before_shutdown=lambda: _let_go(broker, worker, mcp, acp, runs, wires))
         # Left by hand, so that what the body raises comes out as it is rather than in a group.
         tasks = await asyncio.TaskGroup().__aenter__()
         serving = tasks.create_task(server.serve(sockets=[listener]))
@@ -289,7 +311,7 @@ async def run_desk(
             await tasks.__aexit__(None, None, None)
 
 
-def _let_go(broker: Broker, worker: Worker | None, mcp: Mcp, acp: Acp, runs: Runs) -> None:
+def _let_go(broker: Broker, worker: Worker | None, mcp: Mcp, acp: Acp, runs: Runs, wires: Wires) -> None:
     if worker is not None:
         worker.stop()
     broker.cancel_waits()
@@ -297,6 +319,7 @@ def _let_go(broker: Broker, worker: Worker | None, mcp: Mcp, acp: Acp, runs: Run
     mcp.stop()
     acp.stop()
     runs.stop()
+    wires.cancel_waits()
 
 
 async def _beat(broker: Broker) -> None:

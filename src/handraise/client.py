@@ -250,12 +250,14 @@ class Client:
         run: str | None = None,
         worker: str | None = None,
         also: Mapping[str, Callable[[], None]] | None = None,
+        drafts: Callable[[dict[str, Any]], None] | None = None,
     ) -> AsyncIterator[Event]:
         """What happens from now on, or after a cursor: every event once, in order, across restarts of the desk.
 
-        `also` names things beside asks (`checkpoints`, `sessions`, `runs`), each with what is called when they may have
-        changed, and once for every connection: whoever then lists them misses nothing. Raises CursorTooOld where events
-        after that cursor were pruned. 0 is the oldest event there is.
+        `also` names things beside asks (`checkpoints`, `sessions`, `runs`, `chats`), each with what is called when they
+        may have changed, and once for every connection: whoever then lists them misses nothing. With `chats` among
+        them, `drafts` is called with what replies grow by. Raises CursorTooOld where events after that cursor were
+        pruned. 0 is the oldest event there is.
         """
         filters = {"session": session, "run": run, "worker": worker, "also": ",".join(also or ()) or None}
         params = {key: value for key, value in filters.items() if value is not None}
@@ -284,6 +286,10 @@ class Client:
                             if frame.event == "changed":
                                 for what in _ours(frame.data, _what_changed):
                                     (also or {}).get(what, lambda: None)()
+                                continue
+                            if frame.event == "draft":
+                                if drafts is not None:
+                                    drafts(_ours(frame.data, _draft))
                                 continue
                             if not frame.data or cursor is None:
                                 continue
@@ -505,6 +511,13 @@ def _what_changed(told: str) -> list[str]:
     return [str(what) for what in json.loads(told)["what"]]
 
 
+def _draft(told: str) -> dict[str, Any]:
+    """What a reply grew by, with all that whoever takes it needs."""
+    draft: dict[str, Any] = json.loads(told)
+    block, offset = int(draft["block"]), int(draft["offset"])
+    return {**draft, "block": block, "offset": offset, "text": str(draft["text"])}
+
+
 def _page(told: bytes) -> tuple[list[Ask], str | None]:
     page = json.loads(told)
     return [parse_ask(json.dumps(ask)) for ask in page["asks"]], page.get("next")
@@ -525,6 +538,8 @@ def _error(status: int, body: bytes) -> HandraiseError:
             return AskNotFound(told.get("id", ""))
         case "session_not_found":
             return SessionNotFound(told.get("id", ""))
+        case "chat_not_found":
+            return errors.ChatNotFound(told.get("id", ""))
         case "run_not_found":
             return errors.RunNotFound(told.get("id", ""))
         case "checkpoint_not_found":

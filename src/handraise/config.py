@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import platformdirs
 
 from handraise.asks import Handling
+from handraise.chat import APIS, ChatSettings, ModelTable
 from handraise.errors import SettingsError
 from handraise.policies import policy_for
 from handraise.rules.reading import find_project, rules_in
@@ -52,9 +53,11 @@ class Settings:
     tls_key: Path | None = None
     keep: timedelta | None = None  # how long events and settled asks are kept; None is for ever
     lease: float = 15.0  # seconds after which a worker that says nothing counts as dead, and others take over its runs
+    inspect: bool = True  # keep the raw messages of agents for a while, so that people can look at them
     full: bool = False  # the terminal redraws a card in place, where line mode prints it
     language: str | None = None  # what the terminal speaks; None leaves it to its locale
     agents: Mapping[str, AgentTable] = field(default_factory=dict)
+    chat: ChatSettings = field(default_factory=ChatSettings)
     user: Path | None = None  # where the user's own config.toml is, or would be
     project: Path | None = None  # the handraise.toml that was read
 
@@ -155,16 +158,15 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
         table = tomllib.loads(text)
     except (OSError, ValueError) as problem:
         raise SettingsError(f"{file} cannot be read: {problem}") from None
-    unknown = set(table) - {"policy", "desk", "terminal", "agents", "rules"}
+    unknown = set(table) - {"policy", "desk", "terminal", "agents", "rules", "chat", "models"}
     if unknown:
         raise SettingsError(
-            f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [[rules]], [desk], [terminal] and "
-            "[agents.…]"
+            f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [[rules]], [desk], [terminal], "
+            "[agents.…], [chat] and [models.…]"
         )
     rules_in(text, file=file)  # the desk reads them when they are needed, so that a change counts at once
-    desk = _table(
-        table, "desk", file=file, known={"host", "allowed_hosts", "tls_cert", "tls_key", "keep_days", "lease"}
-    )
+    known = {"host", "allowed_hosts", "tls_cert", "tls_key", "keep_days", "lease", "inspect"}
+    desk = _table(table, "desk", file=file, known=known)
     policy = _table(table, "policy", file=file)
     try:
         handling = parse_handling(policy, onto=settings.handling)
@@ -187,6 +189,9 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
             f"{file}: [desk] lease is a number of seconds from {SHORTEST_LEASE} to {LONGEST_LEASE}; every worker of a "
             "database has the same"
         )
+    inspect = desk.get("inspect", settings.inspect)
+    if not isinstance(inspect, bool):
+        raise SettingsError(f"{file}: [desk] inspect is true or false")
     if desk and not own:
         raise SettingsError(
             f"{file}: [desk] says who reaches your desk and what it keeps, so it belongs in your own config.toml"
@@ -202,8 +207,13 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
         raise SettingsError(f"{file}: [terminal] is about your own terminal, so it belongs in your own config.toml")
     keep = settings.keep if keep_days is None else timedelta(days=keep_days)
     agents = {**settings.agents, **_agents(table, settings.agents, file=file)}
+    if not own and ("chat" in table or "models" in table):
+        raise SettingsError(
+            f"{file}: [chat] and [models] say where your keys are sent, so they belong in your own config.toml"
+        )
     return replace(
         settings,
+        chat=_chat(table, file=file) if own else settings.chat,
         handling=handling,
         host=host,
         allowed_hosts=tuple(hosts),
@@ -211,6 +221,7 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
         tls_key=tls_key,
         keep=keep,
         lease=float(lease),
+        inspect=inspect,
         full=full,
         language=language,
         agents=agents,
@@ -241,6 +252,32 @@ def _agents(table: dict[str, Any], before: Mapping[str, AgentTable], *, file: Pa
             raise SettingsError(f'{file}: [agents.{name}] env is a table of texts, as in {{ NAME = "value" }}')
         found[name] = AgentTable(command=tuple(command), env=dict(env), watch=tuple(watch))
     return found
+
+
+def _chat(table: dict[str, Any], *, file: Path) -> ChatSettings:
+    models: dict[str, ModelTable] = {}
+    tables = _table(table, "models", file=file)
+    for name in tables:
+        given = _table(tables, name, file=file, known={"api", "model", "url", "key_env"}, shown=f"models.{name}")
+        if given.get("api") not in APIS or not isinstance(given.get("model"), str) or not given["model"]:
+            raise SettingsError(
+                f"{file}: [models.{name}] has an api, which is {' or '.join(APIS)}, and a model, as its server calls it"
+            )
+        if not all(isinstance(given.get(key, ""), str) for key in ("url", "key_env")):
+            raise SettingsError(f"{file}: [models.{name}] url and key_env are texts")
+        url = given.get("url")
+        if url is not None and urlsplit(url).scheme not in ("http", "https"):
+            raise SettingsError(f"{file}: [models.{name}] url begins with http:// or https://")
+        models[name] = ModelTable(api=given["api"], model=given["model"], url=url, key_env=given.get("key_env"))
+    chat = _table(table, "chat", file=file, known={"model", "instructions", "tools"})
+    model, instructions, tools = chat.get("model"), chat.get("instructions", ""), chat.get("tools", [])
+    if model is not None and model not in models:
+        raise SettingsError(f"{file}: [chat] model is {model!r}, and there is no [models.{model}]")
+    if not isinstance(instructions, str):
+        raise SettingsError(f"{file}: [chat] instructions is a text")
+    if not _texts(tools) or not all(name.count(":") == 1 for name in tools):
+        raise SettingsError(f'{file}: [chat] tools is a list of functions, as in ["package.module:function"]')
+    return ChatSettings(models=models, model=model, instructions=instructions, tools=tuple(tools))
 
 
 def _texts(value: Any) -> bool:

@@ -13,6 +13,8 @@
     ├── CursorTooOld           events after that cursor were pruned; list the asks again
     ├── SessionNotFound
     ├── SessionEnded           the conversation is over and takes no further prompt
+    ├── ChatNotFound
+    ├── ChatBusy               a reply is being written, or what was wanted does not go with the chat's last message
     ├── AcpNotFound            no agent runs over ACP under that id
     ├── AcpDiffers             another agent runs over ACP under that id
     ├── AcpEnded               the agent that ran over ACP under that id has ended
@@ -63,6 +65,8 @@ __all__ = [
     "AskDoesNotFit",
     "AskNotFound",
     "AskWithdrawn",
+    "ChatBusy",
+    "ChatNotFound",
     "CheckpointNotFound",
     "CursorTooOld",
     "DeskBroke",
@@ -217,6 +221,17 @@ class SessionEnded(HandraiseError):
 
     def __init__(self, id: str, *, state: str = "done") -> None:
         super().__init__(f"session {id!r} is {state}; start a new one with `handraise start`", id=id, state=state)
+
+
+class ChatNotFound(HandraiseError):
+    code = "chat_not_found"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"there is no chat {id!r}; `handraise chat --list` lists them", id=id)
+
+
+class ChatBusy(HandraiseError):
+    code = "chat_busy"
 
 
 class AcpNotFound(HandraiseError):

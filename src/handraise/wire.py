@@ -27,6 +27,9 @@ __all__ = [
     "AnswerBody",
     "AskBody",
     "BadBody",
+    "ChatBody",
+    "ChatMessageBody",
+    "ChatTitleBody",
     "CheckpointBody",
     "DeliveriesBody",
     "Delivery",
@@ -54,6 +57,7 @@ PRUNED = "pruned"  # the type of the one event that is not about an ask
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Prompt = Annotated[str, Field(min_length=1, max_length=1_000_000)]
+ChatText = Annotated[str, Field(pattern=r"\S", max_length=100_000)]
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"
 
 
@@ -416,6 +420,32 @@ class SessionBody(HandlingBody):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptBody:
     prompt: Prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatBody:
+    """What `POST /v1/chats` takes; with a text, the chat begins with that message."""
+
+    model: Name | None = None
+    title: Annotated[str, Field(max_length=1_000)] | None = None
+    text: ChatText | None = None
+    by: Name | None = None
+    via: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessageBody:
+    """What `POST /v1/chats/{chat}/messages` takes. The same nonce again is the same message."""
+
+    text: ChatText
+    nonce: Name | None = None
+    by: Name | None = None
+    via: Name | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTitleBody:
+    title: Annotated[str, Field(min_length=1, max_length=1_000)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

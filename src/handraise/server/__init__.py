@@ -9,9 +9,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from handraise.broker import Broker
+from handraise.chat.runtime import Chats
 from handraise.errors import HandraiseError
 from handraise.metrics import Lag
-from handraise.server import audit, rules, sessions
+from handraise.server import audit, chats, rules, sessions
+from handraise.server import wires as wire_routes
 from handraise.server.acp import Acp
 from handraise.server.api import SignIn, on_error, routes
 from handraise.server.asks import AskRoutes
@@ -24,6 +26,7 @@ from handraise.server.runs import Runs
 from handraise.server.stream import EventRoute
 from handraise.server.web import Web
 from handraise.tokens import Tokens
+from handraise.wires import Wires
 from handraise.worker import Worker
 
 __all__ = ["create_app"]
@@ -43,6 +46,8 @@ def create_app(
     mcp: Mcp | None = None,
     acp: Acp | None = None,
     runs: Runs | None = None,
+    wires: Wires | None = None,
+    talks: Chats | None = None,
     allowed_hosts: Collection[str] = (),
 ) -> ASGIApp:
     """`attached` is for agents that call us from people's own terminals; without a worker nothing is started here.
@@ -53,7 +58,7 @@ def create_app(
     hot: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
         "/v1/asks": asks,
         "/v1/deliveries": asks.deliveries,
-        "/v1/events": EventRoute(broker),
+        "/v1/events": EventRoute(broker, chats=talks),
     }
     if mcp is not None:
         hot["/mcp"] = mcp
@@ -64,9 +69,11 @@ def create_app(
             *runbook.routes(broker),
             *(runs or Runs(broker)).routes(),
             *audit.routes(broker),
+            *(chats.routes(talks) if talks is not None else ()),
             *rules.routes(broker),
             *(attached.routes() if attached is not None else ()),
             *(acp.routes() if acp is not None else ()),
+            *wire_routes.routes(broker, wires=wires or Wires(broker.store, clock=broker.clock, is_on=False)),
             *sessions.routes(broker, worker=worker),
             *Pages(broker, tokens=tokens).routes(),
             *web.routes(),

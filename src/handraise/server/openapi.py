@@ -12,11 +12,15 @@ from typing import Any, NamedTuple
 
 from handraise.agents import MODES
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Ask
+from handraise.chat import APIS
 from handraise.risks import RISKS
 from handraise.server.health import PROBLEMS
 from handraise.wire import (
     AnswerBody,
     AskBody,
+    ChatBody,
+    ChatMessageBody,
+    ChatTitleBody,
     CheckpointBody,
     DeliveriesBody,
     LinkBody,
@@ -88,6 +92,7 @@ _TAGS = {
     "sessions": "Conversations with agents: those started here, with what was said in them, and those that ask from "
     "elsewhere.",
     "runs": "Workflows, their runs, and what waits for people in them.",
+    "chats": "Conversations with a model. What it asks is an ask of the agent `chat`, and is answered as every other.",
     "rules": "What decides about permissions before a person is asked.",
     "acp": "Agents that speak ACP, for clients by HTTP: messages are JSON-RPC, as the protocol has them.",
     "access": "Tokens and signing in.",
@@ -103,6 +108,7 @@ _READ = ("bad_request", "too_large")
 _SETTLED = ("already_answered", "ask_withdrawn")
 _NO_SUCH_SESSION = ("not_found", "session_not_found")
 _NO_SUCH_QUESTION = (*_NO_SUCH_SESSION, "ask_not_found")
+_NO_SUCH_CHAT = ("not_found", "chat_not_found")
 _NO_SUCH_RUN = ("not_found", "run_not_found")
 _NO_SUCH_CHECKPOINT = ("not_found", "checkpoint_not_found")
 _NO_FORM = {
@@ -220,7 +226,8 @@ _ROUTES = (
             200: (
                 "text/event-stream",
                 "Each frame has the cursor as `id` and an Event as `data`, or a Pruned where events after your cursor "
-                "are no longer kept. With `also`, frames without an id have a Hint: read again what it names.",
+                "are no longer kept. With `also`, frames without an id have a Hint: read again what it names; or, of "
+                "`chats`, a Draft: what a reply grew by.",
             )
         },
         refusals=("bad_request",),
@@ -267,8 +274,28 @@ _ROUTES = (
         "read_the_messages_of_a_session",
         "What was said in it, 200 at a time and the oldest first. Only what is started here has messages",
         scope="answer",
-        parameters=("after_message", "wait_for_messages"),
-        replies={200: ("Messages", "Those after `after`; none where nothing more was said in time.")},
+        parameters=("after_message", "before_message", "messages", "wait_for_messages"),
+        replies={200: ("Messages", "Those that were wanted; none where nothing more was said in time.")},
+        refusals=("bad_request", *_NO_SUCH_SESSION),
+        tag="sessions",
+    ),
+    _Route(
+        "GET /v1/sessions/{session}/wire",
+        "inspect_a_session",
+        "The raw messages between an agent and its adapter, without secrets: the last ones, those before or after one, "
+        "or those of an ask. They are kept for seven days",
+        scope="admin",
+        parameters=(
+            "after_wire",
+            "before_wire",
+            "way",
+            "wire_name",
+            "wire_text",
+            "wire_ask",
+            "wires",
+            "wait_for_wires",
+        ),
+        replies={200: ("Wires", "The oldest first. `next` is where to read on, as `after` or else as `before`.")},
         refusals=("bad_request", *_NO_SUCH_SESSION),
         tag="sessions",
     ),
@@ -454,6 +481,81 @@ _ROUTES = (
         replies={200: ("Checkpoint", "It has this output, from you or from somebody who gave the same before.")},
         refusals=(*_READ, *_NO_SUCH_CHECKPOINT, "run_ended", "output_does_not_fit", "store_failed"),
         tag="runs",
+    ),
+    _Route(
+        "GET /v1/chats",
+        "list_chats",
+        "The 200 chats that changed last, without their messages, and the models that there are",
+        scope="answer",
+        replies={200: ("Chats", "Those that changed last come first.")},
+        tag="chats",
+    ),
+    _Route(
+        "POST /v1/chats",
+        "begin_a_chat",
+        "Begin a chat with a model. With a `text` it begins with that message, and a reply is written",
+        scope="admin",
+        body="ChatBody",
+        replies={201: ("Chat", "The chat, with its messages.")},
+        refusals=(*_READ, "settings", "store_failed"),
+        tag="chats",
+    ),
+    _Route(
+        "GET /v1/chats/{chat}",
+        "read_a_chat",
+        "A chat and what was said in it, with what is being written as it is now",
+        scope="answer",
+        parameters=("since_version",),
+        replies={200: ("Chat", "The messages by their ids, which sort in the order in which it was said.")},
+        refusals=("bad_request", *_NO_SUCH_CHAT),
+        tag="chats",
+    ),
+    _Route(
+        "POST /v1/chats/{chat}",
+        "rename_a_chat",
+        "Give it another title",
+        scope="admin",
+        body="ChatTitleBody",
+        replies={200: ("Chat", "The chat, with its messages.")},
+        refusals=(*_READ, *_NO_SUCH_CHAT, "store_failed"),
+        tag="chats",
+    ),
+    _Route(
+        "DELETE /v1/chats/{chat}",
+        "delete_a_chat",
+        "Forget it with all that was said in it. A reply is stopped, and what it asks is withdrawn",
+        scope="admin",
+        replies={204: ("", "It is gone.")},
+        refusals=(*_NO_SUCH_CHAT, "store_failed"),
+        tag="chats",
+    ),
+    _Route(
+        "POST /v1/chats/{chat}/messages",
+        "say_something_in_a_chat",
+        "A message. It answers the question that waits, if one does; a reply is written in any case",
+        scope="admin",
+        body="ChatMessageBody",
+        replies={201: ("ChatMessage", "The message. The same `nonce` again is the same message.")},
+        refusals=(*_READ, *_NO_SUCH_CHAT, "chat_busy", "store_failed"),
+        tag="chats",
+    ),
+    _Route(
+        "POST /v1/chats/{chat}/stop",
+        "stop_a_reply",
+        "Stop the reply that is being written, if one is. What was written stays",
+        scope="admin",
+        replies={202: ("Chat", "The chat, with its messages. Whoever writes hears it.")},
+        refusals=(*_NO_SUCH_CHAT, "store_failed"),
+        tag="chats",
+    ),
+    _Route(
+        "POST /v1/chats/{chat}/retry",
+        "retry_a_reply",
+        "Write the last reply anew. One that asked a question stays",
+        scope="admin",
+        replies={202: ("Chat", "The chat, with its messages. The last reply is `replaced`.")},
+        refusals=(*_NO_SUCH_CHAT, "chat_busy", "store_failed"),
+        tag="chats",
     ),
     _Route(
         "GET /v1/acp",
@@ -919,6 +1021,12 @@ _PARAMETERS: dict[str, Schema] = {
     "after_acp_message": _parameter(
         "after", {**_COUNT, "maximum": 2**62}, "Read on after this message. Without it, from the start."
     ),
+    "chat_in_path": _in_path("chat", "The id of a chat.", example="chat_5d41402abc4b2a76b971"),
+    "since_version": _parameter(
+        "since",
+        {**_COUNT, "maximum": 2**62},
+        "Only the messages that changed after this `version` of the chat. Without it, all of them.",
+    ),
     "run_in_path": _in_path("run", "The id of a run.", example="run_5d41402abc4b"),
     "checkpoint_in_path": _in_path("checkpoint", "The id of a checkpoint.", example="run_5d41402abc4b.review"),
     "workflows_cwd": _parameter(
@@ -962,6 +1070,29 @@ _PARAMETERS: dict[str, Schema] = {
         "wait", {"type": "number", "minimum": 0, "maximum": 300}, "Seconds to wait where nothing more was said yet."
     ),
     "after_message": _parameter("after", _TEXT, "The id of the last message you have."),
+    "before_message": _parameter(
+        "before",
+        _TEXT,
+        "The id of the first message you have: the last ones before it are told, the oldest of them first. Empty for "
+        "the newest of all.",
+    ),
+    "messages": _parameter(
+        "limit", {"type": "integer", "minimum": 1, "maximum": 200, "default": 200}, "At most so many."
+    ),
+    "after_wire": _parameter("after", _TEXT, "The id of a message: those after it."),
+    "before_wire": _parameter("before", _TEXT, "The id of a message: the last ones before it."),
+    "way": _parameter("way", _one_of("in", "out"), "Only what came from the agent, or what went to it."),
+    "wire_name": _parameter("name", _TEXT, "Only messages that the protocol calls this."),
+    "wire_text": _parameter(
+        "q", {"type": "string", "maxLength": 500}, "Only messages that hold this text, in any case of its letters."
+    ),
+    "wire_ask": _parameter(
+        "ask", _TEXT, "Only what became this ask and what carried its answer, whatever else is given; `*` is every ask."
+    ),
+    "wires": _parameter("limit", {"type": "integer", "minimum": 1, "maximum": 500, "default": 200}, "Messages a page."),
+    "wait_for_wires": _parameter(
+        "wait", {"type": "number", "minimum": 0, "maximum": 300}, "Seconds to wait where none came after `after` yet."
+    ),
     "probe": _parameter(
         "probe",
         _one_of("0", "1"),
@@ -985,8 +1116,9 @@ _PARAMETERS: dict[str, Schema] = {
     "worker": _parameter("worker", _TEXT, "Only what this worker waits for."),
     "also": _parameter(
         "also",
-        {**_TEXT, "examples": ["checkpoints,sessions,runs"]},
-        "Tell, too, when some of these may have changed: `checkpoints`, `sessions`, `runs`, with commas between them.",
+        {**_TEXT, "examples": ["checkpoints,sessions,runs,chats"]},
+        "Tell, too, when some of these may have changed: `checkpoints`, `sessions`, `runs`, `chats`, with commas "
+        "between them. With `chats`, what replies grow by is told as well.",
     ),
     "limit": _parameter("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Asks a page."),
     "after_ask": _parameter("after", {**_COUNT, "maximum": 2**62}, "`next` of the page before."),
@@ -1084,6 +1216,20 @@ _REFUSALS = {
         "there is no session 'nobody'",
         fields={"id": _TEXT},
         facts={"id": "nobody"},
+    ),
+    "chat_not_found": _Refusal(
+        404,
+        "There is no such chat.",
+        "there is no chat 'nobody'; `handraise chat --list` lists them",
+        fields={"id": _TEXT},
+        facts={"id": "nobody"},
+    ),
+    "chat_busy": _Refusal(
+        409,
+        "A reply is being written, or there is none that could be written anew.",
+        "chat 'chat_5d41402abc4b2a76b971' takes nothing now: a reply is being written; wait for it, or stop it",
+        fields={"id": _TEXT},
+        facts={"id": "chat_5d41402abc4b2a76b971"},
     ),
     "plugin_not_found": _Refusal(
         404,
@@ -1241,7 +1387,7 @@ _REFUSALS = {
     "settings": _Refusal(
         422,
         "What is wanted cannot be had here: a name that is taken, a folder that is not there, a mode that the agent "
-        "does not have.",
+        "does not have, a model that is not configured.",
         "there is a token 'ci' already; revoke it first, or choose another name",
     ),
     "extra_missing": _Refusal(
@@ -1311,6 +1457,13 @@ _MEANINGS = {
     "SessionBody.mode": "What it may do without asking. Without one its own configuration decides.",
     "SessionBody.command": "What to run, for the agent `acp`: a program that speaks ACP, and its arguments.",
     "SessionBody.stale_after": "Seconds without a sign of life and without an open ask after which a turn is stopped.",
+    "ChatBody.model": "A name under `[models]` in the settings of the desk. Without one, the default.",
+    "ChatBody.title": "Without one the chat is called by how its first message begins.",
+    "ChatBody.by": "Who says it, where the token may speak for others.",
+    "ChatBody.via": "The place it is said in.",
+    "ChatMessageBody.nonce": "Any text of yours; the same one again is the same message, so a send may be repeated.",
+    "ChatMessageBody.by": "Who says it, where the token may speak for others.",
+    "ChatMessageBody.via": "The place it is said in.",
     "RunBody.input": "What the workflow takes, at most 1 MiB of it. Without one, an empty object.",
     "RunBody.cwd": "A folder on the machine of the desk: where the workflow is looked for, and where it runs. Without "
     "one, that of the desk.",
@@ -1370,7 +1523,8 @@ def _schemas() -> dict[str, Schema]:
         PromptBody,
         TokenBody,
     )
-    schemas = json_schemas(Ask, *bodies, RuleBody, RuleTestBody, RunBody, RetryBody, CheckpointBody, refs=_REFS)
+    of_runs, of_chats = (RunBody, RetryBody, CheckpointBody), (ChatBody, ChatMessageBody, ChatTitleBody)
+    schemas = json_schemas(Ask, *bodies, RuleBody, RuleTestBody, *of_runs, *of_chats, refs=_REFS)
     for schema in schemas.values():
         schema.pop("title", None)
         for field in schema["properties"].values():
@@ -1487,6 +1641,12 @@ _TRACE_EVENT: dict[str, Schema] = {
     "checkpoint_id": _TEXT,
     "attempt": _COUNT,
     "kind": {**_TEXT, "description": "Of a step."},
+    "command": {**_TEXT, "description": "Of `step_started` of a shell step: what is run."},
+    "steps": {
+        **_list({"type": "object"}),
+        "description": "Of `run_started` and `steps_changed`: what stands after what. Each has an `id` and a `kind`, "
+        "or `branches` that run at the same time, which are lists of the same.",
+    },
     "output": {"description": "Of a step or a run that is done."},
     "error": _TEXT_OR_NULL,
     "timestamp": _TIME,
@@ -1532,6 +1692,51 @@ _MESSAGE = {
         "description": "Of a tool: its name and input. Of a notice about a turn that did not reach its end: `turn`, "
         "which is `aborted` or `failed`.",
     },
+}
+_CHAT: dict[str, Schema] = {
+    "id": _TEXT,
+    "title": _TEXT,
+    "model": {**_TEXT, "description": "A name under `[models]` in the settings."},
+    "state": {
+        **_one_of("idle", "writing", "asking"),
+        "description": "`writing` a reply, also one that is only wanted yet; `asking` while its question waits.",
+    },
+    "ask": {**_TEXT_OR_NULL, "description": "The ask of the question that waits."},
+    "version": {**_COUNT, "description": "It grows with every change. Give it as `since` to read what is newer."},
+    "created_at": _TIME,
+    "updated_at": _TIME,
+}
+_CHAT_BLOCK: dict[str, Schema] = {
+    "type": {
+        **_TEXT,
+        "description": "`content` and `reasoning_content` are text, `tool_call` is a tool that was used, `error` says "
+        "what went wrong, `action` is something that a person does. Newer desks may tell more of them: show what you "
+        "do not know as a plain line.",
+    },
+    "content": {**_TEXT, "description": "What people read: text, an error, a question."},
+    "status": {
+        **_TEXT,
+        "description": "`success`; `loading` and `error` of a tool; `pending` and `denied` of an action.",
+    },
+    "tool_call": {
+        **_object({"id": _TEXT, "name": _TEXT, "params": _TEXT, "response": _TEXT}, optional=["response"]),
+        "description": "Of a tool: `params` is JSON, `response` what it said, cut to 4,000 characters.",
+    },
+    "action_type": {**_TEXT, "description": "Of an action. `question_request` is a question."},
+    "extra": {"type": "object", "description": "Of an action. That of a question is a ChatQuestion."},
+}
+_CHAT_QUESTION: dict[str, Schema] = {
+    "needsUserAction": {"type": "boolean", "description": "As long as it waits."},
+    "questionHeader": _TEXT,
+    "questionText": _TEXT,
+    "questionOptions": _list(_object({"label": _TEXT, "description": _TEXT}, optional=["description"])),
+    "questionMultiple": {"type": "boolean"},
+    "questionCustom": {"type": "boolean", "description": "Whether a card takes own words. A message always does."},
+    "questionResolution": _one_of("asked", "replied", "rejected"),
+    "answerText": {**_TEXT, "description": "What was answered, in full."},
+    "answerMessageId": {**_TEXT, "description": "The message that a person wrote instead of choosing."},
+    "askId": {**_TEXT, "description": "The ask through which it is answered or rejected."},
+    "toolCallId": {**_TEXT, "description": "What the model called the question."},
 }
 _CAN = (
     *("questions", "permissions", "several_questions", "multi_select", "free_text", "notes", "edits", "plans"),
@@ -1612,10 +1817,24 @@ _TOLD: dict[str, Schema] = {
             "type": {"const": "changed", "type": "string"},
             "at": _TIME,
             "what": {
-                **_list({"type": "string", "enum": ["checkpoints", "runs", "sessions"]}),
+                **_list({"type": "string", "enum": ["chats", "checkpoints", "runs", "sessions"]}),
                 "description": "Of these something may have changed. The first hint of a stream names all you asked "
                 "for.",
             },
+        }
+    ),
+    "Draft": _object(
+        {
+            "type": {"const": "draft", "type": "string"},
+            "chat": _TEXT,
+            "message": {**_TEXT, "description": "The id of the reply that grows."},
+            "block": {**_COUNT, "description": "Which of its blocks, from 0."},
+            "offset": {
+                **_COUNT,
+                "description": "How long the text was before, in UTF-16 code units. Append where yours is as long, "
+                "leave out what you have, and read the chat where something is missing.",
+            },
+            "text": _TEXT,
         }
     ),
     "QuestionEvent": _object(
@@ -1637,6 +1856,30 @@ _TOLD: dict[str, Schema] = {
     "Sessions": _object({"sessions": _list(_ref("Session"))}),
     "Message": _object(_MESSAGE, optional=["extra"]),
     "Messages": _object({"messages": _list(_ref("Message"))}),
+    "Wire": _object(
+        {
+            "id": _TEXT,
+            "at": _TIME,
+            "way": {**_one_of("in", "out"), "description": "From the agent, or to it."},
+            "name": {**_TEXT, "description": "What the agent's protocol calls it; empty where it has no name for it."},
+            "ask": {**_TEXT_OR_NULL, "description": "The ask that it is, or whose answer it carries."},
+            "body": {"description": "As it was, but for secrets and for what is too long."},
+            "size": {**_COUNT, "description": "Its characters, before it was cut."},
+            "pieces": {**_COUNT, "description": "How many in a row it stands for; the body is that of the last one."},
+        }
+    ),
+    "Wires": _object(
+        {
+            "wire": _list(_ref("Wire")),
+            "recording": {"type": "boolean", "description": "Whether this desk keeps such messages."},
+            "ask": {
+                "anyOf": [_ref("Ask"), {"type": "null"}],
+                "description": "With `ask=`: the ask, without secrets too, or null where there is none.",
+            },
+            "next": _TEXT,
+        },
+        optional=["ask", "next"],
+    ),
     "Capabilities": _object(_CAPABILITIES),
     "Agents": _object({"agents": _list(_ref("Capabilities"))}),
     "Workflow": _object(
@@ -1662,6 +1905,30 @@ _TOLD: dict[str, Schema] = {
         },
         optional=["then"],
     ),
+    "Chat": _object({**_CHAT, "messages": _list(_ref("ChatMessage"))}),
+    "ListedChat": _object(_CHAT),
+    "Chats": _object(
+        {
+            "chats": _list(_ref("ListedChat")),
+            "models": _list(_object({"name": _TEXT, "api": _one_of(*APIS), "model": _TEXT})),
+            "model": {**_TEXT_OR_NULL, "description": "The one that a chat has unless it names another."},
+        }
+    ),
+    "ChatMessage": _object(
+        {
+            "id": {**_TEXT, "description": "Ids sort in the order in which it was said."},
+            "role": _one_of("user", "assistant"),
+            "state": {
+                **_one_of("done", "writing", "stopped", "failed", "replaced"),
+                "description": "One that is `replaced` does not count any more: its reply was written anew.",
+            },
+            "blocks": _list(_ref("ChatBlock")),
+            "at": _TIME,
+            "version": {**_COUNT, "description": "The chat's, when it changed last."},
+        }
+    ),
+    "ChatBlock": _object(_CHAT_BLOCK, optional=[name for name in _CHAT_BLOCK if name != "type"]),
+    "ChatQuestion": _object(_CHAT_QUESTION, optional=["questionHeader", "answerText", "answerMessageId"]),
     "AgentQuestion": _object(_AGENT_QUESTION),
     "TraceEvent": _object(
         _TRACE_EVENT, optional=[name for name in _TRACE_EVENT if name not in ("id", "type", "run_id", "timestamp")]
@@ -1850,6 +2117,53 @@ _ASK = {
     "delivery_error": None,
     "withdrawn_reason": None,
 }
+_CHAT_EXAMPLE: dict[str, Any] = {
+    "id": "chat_5d41402abc4b2a76b971",
+    "title": "Where should the shop keep its data?",
+    "model": "local",
+    "state": "asking",
+    "ask": "chat_5d41402abc4b2a76b971:1767268842000-000000-1f3a9c",
+    "version": 4,
+    "created_at": "2026-01-01T12:00:00.000Z",
+    "updated_at": "2026-01-01T12:00:42.000Z",
+    "messages": [
+        {
+            "id": "1767268800000-000000-4d90e1",
+            "role": "user",
+            "state": "done",
+            "blocks": [{"type": "content", "content": "Where should the shop keep its data?", "status": "success"}],
+            "at": "2026-01-01T12:00:00.000Z",
+            "version": 1,
+        },
+        {
+            "id": "1767268842000-000000-1f3a9c",
+            "role": "assistant",
+            "state": "done",
+            "blocks": [
+                {"type": "content", "content": "It depends on how many write to it.", "status": "success"},
+                {
+                    "type": "action",
+                    "action_type": "question_request",
+                    "content": "Which database should I use?",
+                    "status": "pending",
+                    "extra": {
+                        "needsUserAction": True,
+                        "questionHeader": "Storage",
+                        "questionText": "Which database should I use?",
+                        "questionOptions": [{"label": "SQLite", "description": "one file"}, {"label": "PostgreSQL"}],
+                        "questionMultiple": False,
+                        "questionCustom": True,
+                        "questionResolution": "asked",
+                        "askId": "chat_5d41402abc4b2a76b971:1767268842000-000000-1f3a9c",
+                        "toolCallId": "call_1",
+                    },
+                },
+            ],
+            "at": "2026-01-01T12:00:42.000Z",
+            "version": 4,
+        },
+    ],
+}
 _EXAMPLES: dict[str, Any] = {
     "AskBody": _ASK_BODY,
     "Ask": _ASK,
@@ -1925,6 +2239,20 @@ _EXAMPLES: dict[str, Any] = {
         "text": "The health check is in.",
         "at": "2026-01-01T12:00:42.000Z",
     },
+    "ChatBody": {"text": "Where should the shop keep its data?"},
+    "ChatMessageBody": {"text": "And a backup of it?", "nonce": "7f3c"},
+    "ChatTitleBody": {"title": "Storage of the shop"},
+    "Chat": _CHAT_EXAMPLE,
+    "ChatMessage": _CHAT_EXAMPLE["messages"][1],
+    "ChatQuestion": _CHAT_EXAMPLE["messages"][1]["blocks"][1]["extra"],
+    "Draft": {
+        "type": "draft",
+        "chat": "chat_5d41402abc4b2a76b971",
+        "message": "1767268842000-000000-1f3a9c",
+        "block": 0,
+        "offset": 7,
+        "text": "depends",
+    },
     "RunBody": {"workflow": "shop", "input": {"goal": "a health check"}, "cwd": "/home/ana/shop"},
     "Run": {
         "id": "run_5d41402abc4b",
@@ -1995,9 +2323,9 @@ not know are kept in `extra` of the record they came with.
 
 Every route but `/healthz` and the sign-in page wants a token. Its scopes: `ask` raises, sees and withdraws its own asks
 and reports delivery; `answer` lists, follows events, reads sessions and runs, answers, rejects, keeps waiting and gives
-to checkpoints; `admin` does everything, also start and steer sessions and runs. Where a route needs a scope it is named
-with the security scheme. What agents in people's own terminals call, under /attach, is theirs and no part of this
-document.
+to checkpoints; `admin` does everything, also start and steer sessions and runs, and talk in chats. Where a route needs
+a scope it is named with the security scheme. What agents in people's own terminals call, under /attach, is theirs and
+no part of this document.
 
 Refusals are `{"error": code, "message": one sentence, …facts}`; a wrong method is 405 `method_not_allowed`, an unknown
 path 404 `not_found`."""

@@ -1,7 +1,8 @@
 """Server-sent events: history after a cursor, then live, one joined write per listener and commit.
 
-Asks have a history. Of sessions, runs and checkpoints a listener that wants to is told that something changed, and
-reads it: such a hint has no cursor, several of them become one, and the first comes with the stream.
+Asks have a history. Of sessions, runs, checkpoints and chats a listener that wants to is told that something changed,
+and reads it: such a hint has no cursor, several of them become one, and the first comes with the stream. What a chat's
+reply grows by is told as it is written, also without a cursor; whoever missed a piece reads the chat.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from handraise.broker import Broker
+from handraise.chat.runtime import Chats, Piece
 from handraise.errors import Forbidden
 from handraise.feed import Batch, Feed, Silence
 from handraise.server.gate import require
@@ -33,11 +35,13 @@ HEARTBEAT = b": heartbeat\n\n"
 _TOO_SLOW = "too slow"
 # What may be told beside asks, and the topics that it changes under: a checkpoint opens with a row of its run's trace.
 HINTED: Mapping[str, tuple[str, ...]] = {
+    "chats": ("chats",),
     "checkpoints": ("checkpoints", "runs"),
     "runs": ("runs", "checkpoints"),
     "sessions": ("sessions",),
 }
 CALM = 0.2  # seconds between two hints to one listener
+TOGETHER = 0.04  # seconds in which pieces of a reply gather
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -49,8 +53,9 @@ _HEADERS = [
 class EventRoute:
     """`GET /v1/events`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, chats: Chats | None = None) -> None:
         self._broker = broker
+        self._chats = chats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
@@ -62,7 +67,7 @@ class EventRoute:
         write_chunk = scope.get("extensions", {}).get(WRITE_CHUNK)
         take = None if write_chunk is None else lambda batch: write_chunk(batch.chunk)
 
-        hints = _Hints(self._broker, also)
+        hints = _Hints(self._broker, also, chats=self._chats)
 
         async def frames() -> AsyncIterator[bytes]:
             # An id without data tells a listener where it stands before anything happened.
@@ -78,41 +83,67 @@ class EventRoute:
 
 
 class _Hints:
-    """What may have changed since a listener was told, beside asks."""
+    """What may have changed since a listener was told, beside asks, and what replies grew by."""
 
-    def __init__(self, broker: Broker, also: Iterable[str]) -> None:
+    def __init__(self, broker: Broker, also: Iterable[str], *, chats: Chats | None) -> None:
         self._broker = broker
+        self._chats = chats
         self._also = tuple(also)
         self._changed = set(also)
+        self._pieces: list[Piece] = []
         self._feed: Feed | None = None
         self._resting: asyncio.TimerHandle | None = None
+        self._gathering: asyncio.TimerHandle | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> None:
         for what in self._also:
             for topic in HINTED[what]:
                 self._stack.callback(self._broker.store.hear(topic, partial(self._note, what)))
+        if self._chats is not None and "chats" in self._also:
+            self._stack.callback(self._chats.hear(self._gather))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-        if self._resting is not None:
-            self._resting.cancel()
+        for timer in (self._resting, self._gathering):
+            if timer is not None:
+                timer.cancel()
 
     def poke(self, feed: Feed) -> None:
         self._feed = feed
         self._wake()
 
     def take(self) -> bytes:
-        """The frame that tells it, if there is anything; then nothing more for a moment."""
+        """The frames that tell it, if there is anything; after a hint there is no other for a moment."""
+        told = b""
+        if self._pieces and self._gathering is None:
+            told = b"".join(
+                b"event: draft\ndata: " + to_json({"type": "draft"} | piece._asdict()) + b"\n\n"
+                for piece in self._pieces
+            )
+            self._pieces.clear()
         if not self._changed or self._resting is not None:
-            return b""
-        told = {"type": "changed", "at": time_text(self._broker.clock.now()), "what": sorted(self._changed)}
+            return told
+        hint = {"type": "changed", "at": time_text(self._broker.clock.now()), "what": sorted(self._changed)}
         self._changed.clear()
         self._resting = asyncio.get_running_loop().call_later(CALM, self._rested)
-        return b"event: changed\ndata: " + to_json(told) + b"\n\n"
+        return told + b"event: changed\ndata: " + to_json(hint) + b"\n\n"
 
     def _note(self, what: str) -> None:
         self._changed.add(what)
+        self._wake()
+
+    def _gather(self, piece: Piece) -> None:
+        last = self._pieces[-1] if self._pieces else None
+        if last is not None and (last.message, last.block) == (piece.message, piece.block):
+            self._pieces[-1] = last._replace(text=last.text + piece.text)
+        else:
+            self._pieces.append(piece)
+        if self._gathering is None:
+            self._gathering = asyncio.get_running_loop().call_later(TOGETHER, self._gathered)
+
+    def _gathered(self) -> None:
+        self._gathering = None
         self._wake()
 
     def _rested(self) -> None:
@@ -120,7 +151,8 @@ class _Hints:
         self._wake()
 
     def _wake(self) -> None:
-        if self._changed and self._resting is None and self._feed is not None:
+        is_due = bool(self._changed and self._resting is None) or bool(self._pieces and self._gathering is None)
+        if is_due and self._feed is not None:
             self._feed.poke()
 
 

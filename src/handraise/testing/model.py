@@ -133,6 +133,7 @@ class ScriptedModel:
         self._connections: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
         self._holds: dict[tuple[str, int], Hold] = {}
+        self._pauses: dict[tuple[str, int], tuple[int, Hold]] = {}
         self._failures: dict[tuple[str, int], int] = {}  # the status
         self._failures_left: Counter[tuple[str, int]] = Counter()
         self._errors: list[Exception] = []
@@ -174,6 +175,13 @@ class ScriptedModel:
         """Answer this step, counted from 0, only after `release()` of what is returned."""
         return self._holds.setdefault((scenario, step), Hold())
 
+    def pause(self, scenario: str, *, step: int, after: int = 1) -> Hold:
+        """Stream the first texts of this step, `after` of them, and the rest only after `release()`.
+
+        For OpenAI's chat completions and Anthropic's messages.
+        """
+        return self._pauses.setdefault((scenario, step), (after, Hold()))[1]
+
     def failing(self, scenario: str, *, step: int, status: int, times: int = 1) -> None:
         """Refuse this step with an HTTP status, so many times; then answer it."""
         self._failures[scenario, step] = status
@@ -188,6 +196,10 @@ class ScriptedModel:
         """One request a connection."""
         try:
             reply = await self._exchange(reader, writer)
+            if isinstance(reply, _Paused):
+                writer.write(reply.before)
+                await writer.drain()
+                reply = reply.after if await reply.hold._pass(reader) else None
             if reply is not None:
                 writer.write(reply)
                 await writer.drain()
@@ -200,7 +212,7 @@ class ScriptedModel:
         finally:
             writer.transport.abort()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | _Paused | None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
@@ -230,7 +242,7 @@ class ScriptedModel:
 
     async def _answer(
         self, api: Api, headers: Mapping[str, str], raw: bytes, reader: asyncio.StreamReader
-    ) -> bytes | None:
+    ) -> bytes | _Paused | None:
         try:
             body = json.loads(raw)
             request = _request(api, headers, body)
@@ -253,7 +265,13 @@ class ScriptedModel:
         message = _Message(uuid4().hex, str(body.get("model", "scripted")), parts)
         speaking, whole = _VOICES[api]
         if body.get("stream"):
-            return _response(HTTPStatus.OK, b"".join(speaking(message)), kind="text/event-stream")
+            frames = list(speaking(message))
+            spoken = _response(HTTPStatus.OK, b"".join(frames), kind="text/event-stream")
+            if place not in self._pauses:
+                return spoken
+            texts, hold = self._pauses[place]
+            left = len(b"".join(frames[1 + texts * _FRAMES_OF_A_TEXT[api] :]))
+            return _Paused(spoken[:-left], hold, spoken[-left:])
         return _response(HTTPStatus.OK, json.dumps(whole(message)).encode())
 
     def _parts(self, request: Request) -> list[Part]:
@@ -570,6 +588,7 @@ def _responses_whole(message: _Message) -> Json:
     }
 
 
+_FRAMES_OF_A_TEXT = {"chat": 1, "messages": 3}  # after one that begins the message
 _VOICES: Mapping[Api, tuple[Callable[[_Message], Iterator[bytes]], Callable[[_Message], Json]]] = {
     "chat": (_chat_stream, _chat_whole),
     "messages": (_messages_stream, _messages_whole),
@@ -580,6 +599,14 @@ _MODELS = {
     "object": "list",
     "data": [{"id": "scripted", "object": "model", "type": "model", "created": 0, "owned_by": "scripted"}],
 }
+
+
+class _Paused(NamedTuple):
+    """A response of which a part is sent later."""
+
+    before: bytes
+    hold: Hold
+    after: bytes
 
 
 # HTTP ---------------------------------------------------------------------------------------------------------------
