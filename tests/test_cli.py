@@ -156,7 +156,7 @@ def a_permission(id: str, **changes: Any) -> Ask:
 
 COMMANDS = ["serve", "demo", "ask", "asks", "answer", "reject", "keep-waiting", "watch", "open", "audit", "doctor"]
 COMMANDS += ["start", "prompt", "abort", "close", "sessions", "agents", "attach", "mcp", "install", "uninstall"]
-COMMANDS += ["run", "trace", "workflows", "cancel", "retry", "rerun", "checkpoint", "worker"]
+COMMANDS += ["run", "trace", "workflows", "cancel", "retry", "rerun", "checkpoint", "worker", "chat"]
 GROUPS = ["runs", "runs show", "token", "token add", "token list", "token revoke", "store", "store copy"]
 
 

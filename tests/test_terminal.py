@@ -897,6 +897,27 @@ async def test_control_d_at_a_prompt_quits_and_leaves_it_open(broker: Broker) ->
         assert (await broker.get("q1")).state == "asked"
 
 
+async def test_without_staying_it_ends_when_all_that_was_open_had_its_turn(broker: Broker) -> None:
+    async with seated(broker, stays=False) as seat:
+        await seat.ended()
+    await broker.open(ask())
+    await broker.open(ask(id="q2"))
+    async with seated(broker, stays=False) as seat:
+        await seat.shows("1 more waiting · Select")
+        seat.type("\x03")
+        await seat.shows("Left unanswered; it stays open on the desk.")
+        await seat.shows("Select")
+        seat.enter("1")
+        await seat.ended()
+        assert not seat.terminal.has_quit
+    async with seated(broker, stays=False) as seat:
+        await seat.shows("Select")
+        seat.type("\x04")
+        await seat.ended()
+        assert seat.terminal.has_quit
+    assert [(await broker.get(id)).state for id in ("q1", "q2")] == ["asked", "answered"]
+
+
 @pytest.mark.parametrize(("quiet", "bells"), [(False, 2), (True, 0)])
 async def test_the_bell_rings_once_for_each_new_ask_unless_quiet(broker: Broker, quiet: bool, bells: int) -> None:
     await broker.open(ask(id="q0"))

@@ -17,6 +17,7 @@ from handraise.cli import (
     attach,
     audit,
     cancel,
+    chat,
     checkpoint,
     close,
     demo,
@@ -70,6 +71,7 @@ app = typer.Typer(
         "  handraise serve                         run the desk\n"
         '  handraise start claude "Fix the test"   start an agent, and answer what it asks\n'
         "  handraise run feature                   run a workflow, and answer what its steps ask\n"
+        "  handraise chat                          talk with a model, and answer what it asks\n"
         '  handraise ask "Deploy now?" yes no      raise a hand from a script\n'
         "  handraise watch                         answer what comes\n\n"
         "\b\nExit codes: 0 done, 1 failed or withdrawn, 2 usage, 3 something waits for a person,\n"
@@ -80,7 +82,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, worker, install, demo, start, prompt, abort, close, sessions, agents, attach, mcp):
+for command in (serve, worker, install, demo, start, prompt, abort, close, sessions, agents, attach, mcp, chat):
     command.add_to(app)
 for command in (run, runs, trace, workflows, cancel, retry, rerun, checkpoint):
     command.add_to(app)

@@ -13,6 +13,7 @@ from handraise.errors import (
     AlreadyAnswered,
     AskNotFound,
     AskWithdrawn,
+    ChatNotFound,
     CheckpointNotFound,
     DeskUnreachable,
     HandraiseError,
@@ -40,12 +41,15 @@ __all__ = [
     "Yes",
     "call",
     "call_or_open",
+    "chat_path",
     "checkpoint_path",
+    "complete_chat",
     "complete_checkpoint",
     "complete_id",
     "complete_run",
     "complete_session",
     "find_ask",
+    "find_chat",
     "find_checkpoint",
     "find_run",
     "find_session",
@@ -208,6 +212,31 @@ def session_path(id: str, action: str = "") -> str:
     return f"/v1/sessions/{quote(id, safe='')}" + (f"/{action}" if action else "")
 
 
+async def find_chat(client: Client, typed: str) -> dict[str, Any]:
+    """The chat with this id and its messages, or the one whose id begins or ends like this.
+
+    Raises ChatNotFound, and SettingsError that lists them where it could be several.
+    """
+    try:
+        return await client.call("GET", chat_path(typed))  # type: ignore[no-any-return]
+    except HandraiseError as problem:
+        if not typed or problem.code not in ("chat_not_found", "not_found"):
+            raise
+    listed = (await client.call("GET", "/v1/chats"))["chats"]
+    found = [told for told in listed if told["id"].startswith(typed) or told["id"].endswith(typed)]
+    if len(found) > 1:
+        raise _ambiguous(typed, [told["id"] for told in found])
+    if not found:
+        raise ChatNotFound(typed)
+    return await client.call("GET", chat_path(found[0]["id"]))  # type: ignore[no-any-return]
+
+
+def chat_path(id: str, action: str = "") -> str:
+    from urllib.parse import quote
+
+    return f"/v1/chats/{quote(id, safe='')}" + (f"/{action}" if action else "")
+
+
 async def find_run(client: Client, typed: str) -> dict[str, Any]:
     """The run with this id, or the one of the newest whose id begins or ends like this.
 
@@ -312,6 +341,11 @@ def complete_session(incomplete: str) -> Iterator[tuple[str, str]]:
 def complete_run(incomplete: str) -> Iterator[tuple[str, str]]:
     """The ids of the newest runs, for the shell, each with its workflow and its state."""
     yield from _completed("/v1/runs", "runs", incomplete, ("workflow", "state"))
+
+
+def complete_chat(incomplete: str) -> Iterator[tuple[str, str]]:
+    """The ids of the newest chats, for the shell, each with its title."""
+    yield from _completed("/v1/chats", "chats", incomplete, ("title",))
 
 
 def complete_checkpoint(incomplete: str) -> Iterator[tuple[str, str]]:

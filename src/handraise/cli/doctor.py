@@ -80,6 +80,8 @@ async def _checks(url: str | None) -> AsyncIterator[Check]:
     yield Check("settings", "ok", project)
     async for check in _agents(settings):
         yield check
+    async for check in _models(settings):
+        yield check
     for check in (_home(settings), _token_file(settings), await _database(settings)):
         yield check
     async for check in _desk(settings, url=url):
@@ -154,6 +156,43 @@ async def _agents(settings: Settings) -> AsyncIterator[Check]:
         else:
             yield Check("agent", "info", f"{found.agent}: {found.problem or 'not installed'}")
     await agents.close()
+
+
+async def _models(settings: Settings) -> AsyncIterator[Check]:
+    """Those to chat with. The desk may run with other variables than this shell, so nothing here fails."""
+    from handraise.chat.writing import key_variable
+    from handraise.stores import without_password
+
+    for name, model in settings.chat.models.items():
+        said = f"{name}: {model.model} by the {model.api} API"
+        key = key_variable(model)
+        if not _is_installed("pydantic-ai-slim"):
+            yield Check("model", "warn", f"{name}: its extra is not installed", "pip install 'handraise[chat]'")
+        elif key is not None and not os.environ.get(key):
+            yield Check("model", "warn", f"{name}: {key} is not set here", "set it where the desk runs")
+        elif model.url is None:
+            yield Check("model", "ok", f"{said}, with {key}")
+        elif not await _is_there(model.url):
+            said = f"{name}: nothing answers at {without_password(model.url)}"
+            yield Check("model", "warn", said, "start its server, or correct the url in [models]")
+        else:
+            yield Check("model", "ok", f"{said}, at {without_password(model.url)}")
+
+
+async def _is_there(url: str) -> bool:
+    """Whether something listens there. Nothing is said to it."""
+    import asyncio
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        async with asyncio.timeout(PATIENCE):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except (OSError, ValueError, TimeoutError):
+        return False
+    writer.close()
+    return True
 
 
 # This home --------------------------------------------------------------------------------------------------

@@ -216,10 +216,8 @@ def _print(text: str) -> None:
 
 async def newest_message(client: Client, session: str) -> str:
     """The id of what was said last; nothing where nothing was said."""
-    newest = ""
-    async for message in messages_of(client, session):
-        newest = message["id"]
-    return newest
+    page = (await client.call("GET", f"{session_path(session, 'messages')}?before=&limit=1"))["messages"]
+    return str(page[0]["id"]) if page else ""
 
 
 async def messages_of(
@@ -266,7 +264,11 @@ class Interrupts:
             waiting.cancel()
 
     def listen(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._pressed.put_nowait, None)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self.press)
+
+    def press(self) -> None:
+        """What Ctrl+C does, for a terminal that takes it as a key."""
+        self._pressed.put_nowait(None)
 
     def next(self) -> asyncio.Task[None]:
         """Ends when Ctrl+C is pressed, once more than at the call before."""

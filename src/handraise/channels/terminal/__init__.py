@@ -70,6 +70,7 @@ class Terminal:
         interactive: bool = True,
         greets: bool = True,
         tells: bool = True,
+        stays: bool = True,
         heading: Callable[[Ask], str] = lambda ask: "",
         words: Words = ENGLISH,
         colour: bool | None = None,
@@ -79,7 +80,8 @@ class Terminal:
     ) -> None:
         """`quiet` rings no bell; `full` redraws a card in place and takes keys, where line mode takes lines. Without
         `greets` it says nothing before the first ask, and without `tells` no line says that something was asked or
-        answered: somebody else does. `heading` may name what an ask is, on its card. `words` is the person's language.
+        answered: somebody else does. Without `stays` it returns once everything that was open has had its turn.
+        `heading` may name what an ask is, on its card. `words` is the person's language.
 
         `input` and `output` are prompt_toolkit's; `out` prints all but the prompt itself.
         """
@@ -89,12 +91,14 @@ class Terminal:
         self._interactive = interactive
         self._greets = greets
         self._tells = tells
+        self._stays = stays
         self._heading = heading
         self._words = words
         self._colour = wants_colour() if colour is None else colour
         self._input, self._output = input, output
         self._out = out
         self._sitting: Sitting | None = None
+        self.has_quit = False  # the person left the last run by Ctrl+C twice, or by Ctrl+D
 
     def note(self, line: str) -> None:
         """Print this beside the asks: now, or after the turn that somebody has."""
@@ -119,6 +123,7 @@ class Terminal:
             colour=self._colour,
             out=out,
             tells=self._tells,
+            stays=self._stays,
             heading=self._heading,
         )
         try:
@@ -130,6 +135,7 @@ class Terminal:
         except ExceptionGroup as failed:  # whoever called wants the error, not the shape of our tasks
             raise failed.exceptions[0] from None
         finally:
+            self.has_quit = sitting.has_quit
             self._sitting = None
 
     def _mode(self, inbox: Inbox) -> tuple[Hands | None, Begin | None, Callable[[str], None]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, Self
 
@@ -104,6 +103,7 @@ class Sitting:
         colour: bool,
         out: Callable[[str], None],
         tells: bool = True,
+        stays: bool = True,
         heading: Callable[[Ask], str] = lambda ask: "",
     ) -> None:
         self._inbox = inbox
@@ -115,7 +115,9 @@ class Sitting:
         self._colour = colour
         self._out = out
         self._tells = tells
+        self._stays = stays
         self._heading = heading
+        self.has_quit = False  # the person wants to do something else altogether
         self._open: dict[str, Ask] = {}  # in the order in which they came
         self._left: set[str] = set()  # those of them the person did not want to answer now
         self._left_at = -math.inf
@@ -124,6 +126,7 @@ class Sitting:
         self._held: list[str] = []  # lines that would have torn the card of the turn
         self._news = asyncio.Event()
         self._desk_closed = False
+        self._has_listed = False
 
     # What the desk tells ----------------------------------------------------------------------------------
 
@@ -149,6 +152,9 @@ class Sitting:
             self.note(*self._greeting(listed))
         for ask in listed:
             self._opened(ask)
+        self._has_listed = True
+        if not self._stays:
+            self._news.set()
 
     def _greeting(self, listed: list[Ask]) -> list[str]:
         if self._hands is None:
@@ -236,15 +242,21 @@ class Sitting:
     # What the person does ---------------------------------------------------------------------------------
 
     async def serve(self, hands: Hands, begin: Begin) -> None:
-        """Give one ask after the other its turn, until the person quits or the desk closes."""
-        with suppress(EOFError):
+        """Give one ask after the other its turn, until the person quits or the desk closes; where it does not stay,
+        until each that was open has had its turn.
+        """
+        try:
             while not self._desk_closed:
                 self._news.clear()
                 ask = self._next_ask()
                 if ask is not None:
                     await self._give_turn(begin(ask, heading=self._heading(ask)), hands)
+                elif self._has_listed and not self._stays:
+                    return
                 elif steps := await hands.idle(self._news, kept=len(self._open)):
                     self._go(steps)
+        except EOFError:
+            self.has_quit = True
         if self._desk_closed:
             self._print(self._t("terminal.closed"))
         elif self._open:
