@@ -74,10 +74,13 @@ def a_question(question: str, *options: str | Body, **fields: Any) -> Body:
 
 
 class Desk:
-    """A real desk on a port of its own, which can be stopped and started again."""
+    """A real desk on a port of its own, which can be stopped and started again. `changes` are settings."""
 
-    def __init__(self, home: Path, *, clock: FakeClock | None = None, staff: Sequence[Agent] = ()) -> None:
+    def __init__(
+        self, home: Path, *, clock: FakeClock | None = None, staff: Sequence[Agent] = (), **changes: Any
+    ) -> None:
         self.clock = clock
+        self._changes = changes
         self._staff = staff
         self._home = home
         self._port = 0
@@ -96,7 +99,7 @@ class Desk:
         """Where it was before, if it was stopped."""
         stack = AsyncExitStack()
         self._served = await stack.enter_async_context(
-            serving(self._home, port=self._port, clock=self.clock, staff=self._staff)
+            serving(self._home, port=self._port, clock=self.clock, staff=self._staff, **self._changes)
         )
         self._stack = stack
         self._port = int(self._served.url.rpartition(":")[2])

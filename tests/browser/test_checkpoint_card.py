@@ -151,6 +151,7 @@ async def test_what_somebody_else_gave_is_told_and_the_draft_is_not_lost(desk: D
 async def test_the_focus_goes_on_and_escape_gives_nothing(desk: Desk, inbox: Tab, project: str) -> None:
     first = await waiting(desk, project, "yes_or_no")
     second = await waiting(desk, project, "anything")
+    await expect(card_of(inbox, second)).to_be_visible()
     await card_of(inbox, first).get_by_label("No").focus()
     await inbox.press("Space", "Escape")
     assert await inbox.focused() == "main main"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
@@ -13,7 +11,6 @@ from playwright.async_api import Locator, expect
 
 from browser.axe import findings
 from browser.people import PHONE, Desk, People, Tab
-from handraise.agents import Message
 from handraise.agents.scripted import Scripted
 from handraise.asks import Option, Question
 from handraise.events import Asked
@@ -62,21 +59,12 @@ async def until_asked(desk: Desk, session: str) -> str:
     return event.ask.id
 
 
-async def say(desk: Desk, session: str, *messages: Message) -> None:
-    sessions, now = desk.served.broker.sessions, desk.served.broker.clock.now()
-    await asyncio.gather(*(sessions.said(session, message, at=now) for message in messages))
-
-
 def in_group(tab: Tab, name: str, session: str) -> Locator:
     return tab.page.locator(f'[data-group="{name}"] [data-session="{session}"]')
 
 
 def said(tab: Tab, role: str) -> Locator:
     return tab.page.locator(f'.said[data-role="{role}"]')
-
-
-def composer(tab: Tab) -> Locator:
-    return tab.page.get_by_label("Message to opencode")
 
 
 # Sessions -----------------------------------------------------------------------------------------------------------
@@ -147,164 +135,6 @@ async def test_what_the_desk_does_not_start_it_says_in_its_own_words(inbox: Tab)
     await inbox.page.get_by_role("button", name="Start", exact=True).click()
     await expect(inbox.page.get_by_role("alert")).to_contain_text("there is no folder '/no/such/folder'")
     await expect(inbox.page.get_by_label("What should it do?")).to_have_value("tidy up")
-
-
-# One session --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_conversation_shows_what_was_said_done_and_asked_in_its_order(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "ask me")
-    calls = [Message(role="tool", text=name, extra={"input": {"command": "ls"}}) for name in ("Read", "Bash")]
-    await say(desk, session, *calls, Message(role="notice", text="Resumed."))
-    await inbox.open(f"#/sessions/{session}")
-    entries = inbox.page.locator(".talk > li")
-    await expect(entries).to_have_count(4)
-    await expect(entries.nth(0)).to_contain_text("ask me")
-    await expect(entries.nth(1)).to_contain_text("2 tool calls")
-    await expect(entries.nth(2)).to_contain_text("Resumed.")
-    await expect(entries.nth(3).locator("article")).to_be_visible()  # what is open stands at the end
-    await expect(inbox.page.get_by_text('"command": "ls"')).to_have_count(0)
-    await entries.nth(1).locator("summary").click()
-    await expect(inbox.page.get_by_text('"command": "ls"')).to_have_count(2)
-    assert await findings(inbox) == []
-    card = inbox.card(await until_asked(desk, session))
-    await card.element.get_by_text("PostgreSQL").click()
-    await expect(said(inbox, "agent")).to_contain_text("Done, with PostgreSQL.")
-    await expect(card.element).to_have_attribute("data-state", "answered")
-    await expect(inbox.page.locator("#session-title + .standing")).to_contain_text("Idle")
-
-
-async def test_enter_sends_a_message_and_shift_enter_begins_a_line(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "go")
-    await inbox.open(f"#/sessions/{session}")
-    await composer(inbox).focus()
-    await inbox.page.keyboard.type("first")
-    await inbox.press("Shift+Enter")
-    await inbox.page.keyboard.type("second")
-    await expect(said(inbox, "person")).to_have_count(1)
-    await inbox.press("Enter")
-    await expect(said(inbox, "person").nth(1)).to_contain_text("first\nsecond")
-    await expect(said(inbox, "agent")).to_have_count(2)
-    await expect(composer(inbox)).to_have_value("")
-
-
-async def test_a_message_while_a_question_waits_is_read_after_it(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "ask me")
-    await inbox.open(f"#/sessions/{session}")
-    await expect(inbox.page.get_by_text("waits for the answer to its question")).to_be_visible()
-    await composer(inbox).fill("and then tidy up")
-    await composer(inbox).press("Enter")
-    queued = inbox.page.locator("[data-queued]")
-    await expect(queued).to_contain_text("Is read when this turn is over")
-    await desk.answer(await until_asked(desk, session), "SQLite")
-    await expect(queued).to_have_count(0)
-    await expect(said(inbox, "person").nth(1)).to_contain_text("and then tidy up")
-    await expect(said(inbox, "agent")).to_have_count(2)
-
-
-async def test_a_message_that_was_begun_survives_a_reload(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "go")
-    await inbox.open(f"#/sessions/{session}")
-    await composer(inbox).fill("half a thou")
-    await inbox.page.reload()
-    await expect(composer(inbox)).to_have_value("half a thou")
-
-
-async def test_stopping_a_turn_takes_back_its_question(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "ask me")
-    await inbox.open(f"#/sessions/{session}")
-    await inbox.page.get_by_role("button", name="Stop this turn").click()
-    await expect(said(inbox, "notice")).to_contain_text("aborted")
-    card = inbox.card(await until_asked(desk, session))
-    await expect(card.element).to_have_attribute("data-state", "withdrawn")
-    await expect(composer(inbox)).to_be_visible()  # it takes another one
-
-
-async def test_ending_a_session_takes_two_presses(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "go")
-    await inbox.open(f"#/sessions/{session}")
-    await inbox.page.get_by_role("button", name="End the session").click()
-    await expect(composer(inbox)).to_be_visible()
-    await inbox.page.get_by_role("button", name="Yes, end it").click()
-    await expect(inbox.page.get_by_text("This session has ended.")).to_be_visible()
-    await expect(composer(inbox)).to_have_count(0)
-
-
-async def test_of_a_session_that_runs_elsewhere_only_its_asks_are_known(desk: Desk, inbox: Tab) -> None:
-    await desk.ask(id="q1", body={"origin": {"agent": "claude", "session": "a/b c"}})
-    await desk.answer("q1", "SQLite", by="ada")
-    await desk.ask(id="q2", body={"origin": {"agent": "claude", "session": "a/b c"}})
-    await inbox.open(f"#/sessions/{quote('a/b c', safe='')}")
-    await expect(inbox.page.get_by_text("Only what it asks is known.")).to_be_visible()
-    await expect(inbox.cards).to_have_count(2)
-    await expect(inbox.cards.first).to_contain_text("SQLite · ada")
-    await expect(inbox.page.get_by_role("button", name="Stop")).to_have_count(0)
-    assert await findings(inbox) == []
-
-
-async def test_a_session_that_is_not_there_is_told_so(inbox: Tab) -> None:
-    inbox.complaints.expect("404")
-    await inbox.open("#/sessions/nobody")
-    await expect(inbox.page.get_by_text("There is no such session.")).to_be_visible()
-
-
-async def test_a_conversation_is_followed_until_the_person_scrolls_up(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "go")
-    lines = "\n".join(["line"] * 80)
-    await say(desk, session, Message(role="notice", text=lines))
-    await inbox.open(f"#/sessions/{session}")
-    await say(desk, session, Message(role="notice", text="the newest"))
-    await expect(inbox.page.get_by_text("the newest")).to_be_in_viewport()
-    await inbox.page.mouse.move(300, 300)
-    await inbox.page.mouse.wheel(0, -1000)
-    await expect(inbox.page.get_by_text("the newest")).not_to_be_in_viewport()
-    await say(desk, session, Message(role="notice", text="newer still"))
-    below = inbox.page.get_by_role("button", name="New below")
-    await expect(below).to_be_visible()
-    await expect(inbox.page.get_by_text("newer still")).not_to_be_in_viewport()
-    await below.click()
-    await expect(inbox.page.get_by_text("newer still")).to_be_in_viewport()
-    await expect(below).to_have_count(0)
-
-
-async def test_of_a_long_conversation_the_end_is_shown_and_the_rest_on_demand(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "go")
-    await say(desk, session, *(Message(role="notice", text=f"step {number}.") for number in range(420)))
-    await inbox.open(f"#/sessions/{session}")
-    await expect(inbox.page.get_by_text("step 419.")).to_be_in_viewport()
-    await expect(inbox.page.locator(".talk > li")).to_have_count(200)
-    await inbox.page.get_by_role("button", name="Show 200 older").click()
-    await expect(inbox.page.locator(".talk > li")).to_have_count(400)
-    await inbox.page.get_by_role("button", name="Show 22 older").click()
-    await expect(inbox.page.get_by_text("step 0.", exact=True)).to_be_attached()
-
-
-async def test_nothing_that_an_agent_says_becomes_markup(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "go")
-    evil = "<img src=x onerror=alert(1)> [go](javascript:alert(1)) \u202eabc"
-    await say(desk, session, *(Message(role=role, text=evil) for role in ("agent", "tool", "notice", "person")))
-    await inbox.open(f"#/sessions/{session}")
-    await expect(inbox.page.get_by_text("<img src=x onerror=alert(1)>")).to_have_count(4)
-    await expect(inbox.page.get_by_text("\\u202eabc")).not_to_have_count(0)
-    assert await inbox.page.locator("main img, main a[href^=javascript]").count() == 0
-
-
-async def test_a_question_takes_the_focus_in_the_conversation_that_asked(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "go")
-    await inbox.open(f"#/sessions/{session}")
-    await expect(composer(inbox)).to_be_visible()
-    await desk.ask(id="q1", body={"origin": {"agent": "opencode", "session": session}})
-    await expect(inbox.card("q1").own).to_be_focused()
-
-
-async def test_a_question_leaves_the_focus_to_whoever_types(desk: Desk, inbox: Tab) -> None:
-    session = await a_session(desk, "go")
-    await inbox.open(f"#/sessions/{session}")
-    await composer(inbox).fill("I am ty")
-    await desk.ask(id="q1", body={"origin": {"agent": "opencode", "session": session}})
-    await expect(inbox.card("q1").element).to_be_visible()
-    await inbox.page.keyboard.type("ping")
-    await expect(composer(inbox)).to_have_value("I am typing")
 
 
 # History ------------------------------------------------------------------------------------------------------------

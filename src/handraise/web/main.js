@@ -14,10 +14,15 @@ import { startNotifying } from './core/notify.js';
 import { Inbox } from './views/inbox.js';
 import { OneAsk } from './views/one_ask.js';
 
+const Chat = lazily(() => import('./views/chat.js'), 'Chat', 'chat.css');
+const Chats = lazily(() => import('./views/chats.js'), 'Chats', 'chat.css');
 const DiffPage = lazily(() => import('./views/diff.js'), 'DiffPage');
 const History = lazily(() => import('./views/history.js'), 'History');
+const Inspector = lazily(() => import('./views/inspector.js'), 'Inspector', 'inspector.css');
 const KeyHelp = lazily(() => import('./views/key_help.js'), 'KeyHelp');
-const Session = lazily(() => import('./views/session.js'), 'Session');
+const Run = lazily(() => import('./views/run.js'), 'Run', 'runs.css');
+const Runs = lazily(() => import('./views/runs.js'), 'Runs', 'runs.css');
+const Session = lazily(() => import('./views/session.js'), 'Session', 'talk.css');
 const Sessions = lazily(() => import('./views/sessions.js'), 'Sessions');
 const Settings = lazily(() => import('./views/settings.js'), 'Settings');
 
@@ -31,7 +36,9 @@ function App() {
       <a class="brand" href="#/"><img src="/app/icons/icon.svg" alt="" width="24" height="24" /> handraise</a>
       <nav aria-label=${t('nav.label')}>
         <${Tab} to="" page=${page} count=${countOfAll.value}>${t('nav.inbox')}<//>
+        <${Tab} to="chats" page=${page}>${t('nav.chats')}<//>
         <${Tab} to="sessions" page=${page}>${t('nav.sessions')}<//>
+        <${Tab} to="runs" page=${page}>${t('nav.runs')}<//>
         <${Tab} to="history" page=${page}>${t('nav.history')}<//>
         <${Tab} to="settings" page=${page}>${t('nav.settings')}<//>
       </nav>
@@ -51,8 +58,11 @@ function Guarded({ page, id }) {
       ${t('app.broken', { reason: String(broken) })} <button type="button" onClick=${mend}>${t('action.retry')}</button>
     </p>`;
   if (page === 'ask' && id) return html`<${OneAsk} id=${id} />`;
+  if (page === 'chats') return id ? html`<${Chat} id=${id} />` : html`<${Chats} />`;
   if (page === 'diff' && id) return html`<${DiffPage} id=${id} />`;
   if (page === 'history') return html`<${History} />`;
+  if (page === 'inspect' && id) return html`<${Inspector} id=${id} />`;
+  if (page === 'runs') return id ? html`<${Run} id=${id} />` : html`<${Runs} />`;
   if (page === 'sessions') return id ? html`<${Session} id=${id} />` : html`<${Sessions} />`;
   if (page === 'settings') return html`<${Settings} />`;
   return html`<${Inbox} />`;
@@ -60,7 +70,7 @@ function Guarded({ page, id }) {
 
 /** @param {{to: string, page?: string, count?: number, children?: any}} props */
 function Tab({ to, page = '', count = 0, children }) {
-  const isHere = page === to || (to === '' && (page === 'ask' || page === 'diff'));
+  const isHere = page === to || (to === '' && (page === 'ask' || page === 'diff')) || (to === 'sessions' && page === 'inspect');
   return html`<a href=${`#/${to}`} aria-current=${isHere ? 'page' : undefined}
     >${children}${count > 0 && html` <span class="count">${count}</span>`}</a
   >`;

@@ -67,7 +67,7 @@ export function Card({ id, level = 2, place, total }) {
         </p>`
       : isOpen
         ? html`<${Open} ask=${ask} />`
-        : html`<${Resolved} ask=${ask} />`}
+        : html`<${Resolved} ask=${ask} isTold=${level === 3 && !headingSays(ask)} />`}
   </article>`;
 }
 
@@ -119,7 +119,7 @@ export function OriginLine({ ask }) {
     ${run && html`<span><bdi>${inert(run)}</bdi></span>`} ${step && html`<span><bdi>${inert(step)}</bdi></span>`}
     ${cwd && html`<span class="path" title=${inert(cwd)}><bdi dir="ltr">${middle(inert(cwd), 40)}</bdi></span>`}
     ${machine && html`<span><bdi>${inert(machine)}</bdi></span>`}
-    <a href=${href('sessions', session)} class="age">${t('card.age', { time: ago(seconds) })}</a>
+    <a href=${href(agent === 'chat' ? 'chats' : 'sessions', session)} class="age">${t('card.age', { time: ago(seconds) })}</a>
   </p>`;
 }
 
@@ -181,7 +181,7 @@ export function focusAfter(id) {
   own.add(id);
   const order = shown.peek();
   const from = order.indexOf(id);
-  const open = (/** @type {string} */ other) => other !== id && find(other)?.peek().state === 'asked';
+  const open = (/** @type {string} */ other) => other !== id && find(other)?.peek().state === 'asked' && headingOf(other) !== null;
   const next = order.slice(from + 1).find(open) ?? order.slice(0, Math.max(0, from)).find(open) ?? id;
   requestAnimationFrame(() => focusCard(next) || focusCard(id));
 }

@@ -8,6 +8,7 @@ import { draftOf, orphanDraft, saveDraft } from '../core/drafts.js';
 import { isTyping, nameOf } from '../core/keys.js';
 import { own } from '../core/live.js';
 import { forgive, give, sendingOf } from '../core/outbox.js';
+import { href } from '../core/route.js';
 import { Plain, Prose, inert } from '../core/text.js';
 import { ago, t } from '../core/words.js';
 import { focusAfter, focusCard, headingId, middle } from './card.js';
@@ -21,8 +22,8 @@ import { channelName } from './resolved.js';
 
 const LONGEST_INPUT = 4000; // characters that are shown at once
 
-/** @param {{checkpoint: Checkpoint}} props */
-export function CheckpointCard({ checkpoint }) {
+/** @param {{checkpoint: Checkpoint, level?: 2 | 3}} props */
+export function CheckpointCard({ checkpoint, level = 2 }) {
   const { id, run, step, state, workflow, cwd } = checkpoint;
   useEffect(() => {
     if (state !== 'open' && !own.has(id)) orphanDraft(id);
@@ -31,12 +32,12 @@ export function CheckpointCard({ checkpoint }) {
   return html`<article class="card" data-checkpoint=${id} data-state=${state === 'open' ? 'asked' : state} aria-labelledby=${headingId(id)}>
     <p class="origin">
       <span class="agent" dir="auto">${inert(workflow)}</span>
-      <span><bdi>${inert(run)}</bdi></span>
+      <a href=${href('runs', run)} class="age"><bdi>${inert(run)}</bdi></a>
       <span><bdi>${inert(step)}</bdi></span>
       <span class="path" title=${inert(cwd)}><bdi>${middle(inert(cwd), 40)}</bdi></span>
       <span>${t('card.age', { time: ago(seconds) })}</span>
     </p>
-    <h2 id=${headingId(id)} tabindex="-1" dir="auto">${t('checkpoint.title', { workflow: inert(workflow), step: inert(step) })}</h2>
+    <${level === 3 ? 'h3' : 'h2'} id=${headingId(id)} tabindex="-1" dir="auto">${t('checkpoint.title', { workflow: inert(workflow), step: inert(step) })}<//>
     ${state === 'open' ? html`<${Open} checkpoint=${checkpoint} />` : html`<${Settled} checkpoint=${checkpoint} />`}
   </article>`;
 }
@@ -144,10 +145,10 @@ function Open({ checkpoint }) {
  * What the desk has against it, by field, and what is about none of them.
  * @param {unknown} error @param {Field[]} fields
  */
-function problemsOf(error, fields) {
+export function problemsOf(error, fields) {
   /** @type {{fields: Record<string, string>, whole: string[]}} */
   const found = { fields: {}, whole: [] };
-  if (!(error instanceof Refused) || error.code !== 'output_does_not_fit') return found;
+  if (!(error instanceof Refused) || !error.code.endsWith('_does_not_fit')) return found;
   const problems = Array.isArray(error.fields.problems) ? error.fields.problems : [];
   for (const { at, problem } of problems) {
     const isAlone = fields.length === 1 && fields[0].name === '';
@@ -174,7 +175,7 @@ function focusNext(id) {
   const all = checkpoints.peek();
   const from = all.findIndex((each) => each.id === id);
   const next = [...all.slice(from + 1), ...all.slice(0, Math.max(0, from))].find((each) => each.state === 'open' && each.id !== id);
-  if (next) requestAnimationFrame(() => focusCard(next.id));
+  if (next) requestAnimationFrame(() => focusCard(next.id) || focusAfter(id)); // it may be on another page
   else focusAfter(id);
 }
 
@@ -183,7 +184,7 @@ function focusNext(id) {
 /**
  * @param {{field: Field, value: Filled, problem?: string, isInert: boolean, fill: (value: Filled) => void}} props
  */
-function FormField({ field, value, problem, isInert, fill }) {
+export function FormField({ field, value, problem, isInert, fill }) {
   const id = useId();
   // What is typed as JSON is looked at while it is typed; the rest when it is sent.
   const typed = field.kind === 'json' && typeof value === 'string' && value.trim() !== '' ? valueOf(field, value).problem : undefined;

@@ -55,18 +55,18 @@ export const hasContent = (draft) =>
 /** Cards whose first edit has moved the deadline, should the draft be emptied again. @type {Set<string>} */
 const extended = new Set();
 
-/**
- * Keep a change. The first edit of a card with a deadline asks for more time, once.
- * @param {Ask} ask @param {Partial<Draft>} changes @param {{isEdit?: boolean}} [options]
- */
+/** The first edit of an ask with a deadline asks for more time, once. @param {Ask} ask @param {Draft} draft */
+export function stay(ask, draft = draftFor(ask)) {
+  if (draft.isExtended || extended.has(ask.id) || remaining(ask) === null) return;
+  extended.add(ask.id);
+  keepWaiting(ask.id).catch(() => undefined); // a lost connection or a settled ask says so itself
+}
+
+/** Keep a change. @param {Ask} ask @param {Partial<Draft>} changes @param {{isEdit?: boolean}} [options] */
 export function change(ask, changes, { isEdit = true } = {}) {
   const draft = { ...draftFor(ask), ...changes };
+  if (isEdit) stay(ask, draft);
   draft.isExtended ||= extended.has(ask.id);
-  if (isEdit && !draft.isExtended && remaining(ask) !== null) {
-    extended.add(ask.id);
-    draft.isExtended = true;
-    keepWaiting(ask.id).catch(() => undefined); // a lost connection or a settled ask says so itself
-  }
   if (isEdit && sendingOf(ask.id).peek()?.state === 'failed') forgive(ask.id);
   if (hasContent(draft) || draft.step > 0) saveDraft(ask.id, draft);
   else forgetDraft(ask.id);
@@ -160,9 +160,8 @@ export function progress(ask, draft) {
 
 // Sending ----------------------------------------------------------------------------------------------------
 
-/** @param {Ask} ask */
-export function send(ask) {
-  const draft = draftFor(ask);
+/** @param {Ask} ask @param {Draft} draft */
+export function send(ask, draft = draftFor(ask)) {
   const answers = ask.questions.map((_, place) => entriesOf(ask, draft, place));
   const notes = draft.notes.map((note) => note.trim() || null);
   return deliver(ask.id, () => answer(ask.id, { answers, ...(notes.some((note) => note !== null) ? { notes } : {}) }));

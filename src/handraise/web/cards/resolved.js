@@ -76,14 +76,11 @@ export function delivery(ask) {
   return ask.delivered_at ? t('state.taken', { agent }) : t('state.accepted', { agent });
 }
 
-/** @param {{ask: Ask}} props */
-export function Resolved({ ask }) {
-  const draft = draftOf(ask.id).value;
-  const sending = sendingOf(ask.id).value;
+/** @param {{ask: Ask, isTold: boolean}} props `isTold`: the questions stand above what came of them */
+export function Resolved({ ask, isTold }) {
   const taken = ask.delivery_error ? 'failed' : ask.delivered_at ? 'taken' : 'accepted';
-  // The desk may tell of our own answer before it replies to it.
-  const unsent = draft && sending?.state !== 'sending' && !isSaid(ask) ? draftText(draft, ask) : '';
   return html`
+    ${isTold && ask.questions.map(({ question }) => html`<${Prose} text=${question} />`)}
     <p class="outcome" data-outcome=${ask.state}>
       <span aria-hidden="true" class="mark">${ask.state === 'answered' ? '✓' : ask.state === 'rejected' ? '✕' : '–'}</span>
       <${Plain} text=${outcome(ask)} limit=${500} />
@@ -93,8 +90,7 @@ export function Resolved({ ask }) {
     html`<p class="delivery" data-delivery=${taken} dir="auto">
       ${taken === 'failed' && html`<span aria-hidden="true">⚠ </span>`}${delivery(ask)}
     </p>`}
-    ${sending?.state === 'failed' && html`<p class="error" role="alert" dir="auto">${troubleText(sending.error, ask)}</p>`}
-    ${unsent && html`<${Unsent} text=${unsent} />`}
+    <${Unsent} ask=${ask} />
     <details class="record">
       <summary>${t('card.shown')}</summary>
       <${Record} ask=${ask} />
@@ -120,13 +116,21 @@ function isSaid(ask) {
   return ask.questions.every((_, place) => String(entriesOf(ask, draft, place)) === String(answers[place]));
 }
 
-/** What a person had begun and nobody got. @param {{text: string}} props */
-function Unsent({ text }) {
-  return html`<div class="orphan">
-    <p>${t('deadline.draftNotSent')}</p>
-    <blockquote dir="auto">${text}</blockquote>
-    <${Copy} text=${text} />
-  </div>`;
+/** What a person had begun and nobody got, and why. @param {{ask: Ask}} props */
+export function Unsent({ ask }) {
+  const draft = draftOf(ask.id).value;
+  const sending = sendingOf(ask.id).value;
+  // The desk may tell of our own answer before it replies to it.
+  const text = draft && sending?.state !== 'sending' && !isSaid(ask) ? draftText(draft, ask) : '';
+  return html`
+    ${sending?.state === 'failed' && html`<p class="error" role="alert" dir="auto">${troubleText(sending.error, ask)}</p>`}
+    ${text &&
+    html`<div class="orphan">
+      <p>${t('deadline.draftNotSent')}</p>
+      <blockquote dir="auto">${text}</blockquote>
+      <${Copy} text=${text} />
+    </div>`}
+  `;
 }
 
 const MOST_SHOWN = 20;

@@ -20,7 +20,7 @@ export function troubleText(error, ask) {
 }
 
 /** @param {any} fields @param {Ask} ask */
-function alreadyText({ by, via, answer }, ask) {
+export function alreadyText({ by, via, answer }, ask) {
   const settled = { ...ask, state: answer?.rejected ? /** @type {const} */ ('rejected') : /** @type {const} */ ('answered'), answer };
   if (String(by).startsWith('policy:') && answer) return outcome(settled);
   return t('error.alreadyAnswered', {

@@ -29,6 +29,8 @@ export const checkpoints = signal(/** @type {Checkpoint[]} */ ([]));
 export const sessions = signal(/** @type {Session[]} */ ([]));
 /** Grows with every hint that runs changed. */
 export const runsChanged = signal(0);
+/** The same for chats. */
+export const chatsChanged = signal(0);
 export const connection = signal(/** @type {import('./stream.js').State} */ ('connecting'));
 export const isLoaded = signal(false);
 /** When what is shown was true, if it comes from this device and not from the desk. */
@@ -45,6 +47,14 @@ const listeners = new Set();
 export function onEvent(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
+}
+
+/** @type {Set<(draft: import('./stream.js').Draft) => void>} */
+const draftListeners = new Set();
+/** Hear what replies in chats grow by. @param {(draft: import('./stream.js').Draft) => void} listener */
+export function onDraft(listener) {
+  draftListeners.add(listener);
+  return () => draftListeners.delete(listener);
 }
 
 /** @param {string} id @returns {AskSignal | undefined} */
@@ -191,7 +201,7 @@ async function readSessions() {
 }
 
 /** One at a time, and once more if something changed meanwhile. @param {() => Promise<void>} read */
-function calmly(read) {
+export function calmly(read) {
   let runs = false;
   let again = false;
   return async () => {
@@ -223,6 +233,10 @@ export const stream = new Stream({
     if (what.includes('checkpoints')) checkpointsAgain();
     if (what.includes('sessions')) sessionsAgain();
     if (what.includes('runs')) runsChanged.value += 1;
+    if (what.includes('chats')) chatsChanged.value += 1;
+  },
+  draft(draft) {
+    for (const listener of draftListeners) listener(draft);
   },
   state(state) {
     connection.value = state;

@@ -9,11 +9,15 @@ const later = [];
  * A component out of a module that is not read yet.
  * @param {() => Promise<Record<string, any>>} load
  * @param {string} name of the component
+ * @param {string} [style] the file of its own style sheet
  */
-export function lazily(load, name) {
+export function lazily(load, name, style) {
   /** @type {any} */
   let View = null;
-  const ready = async () => (View ??= (await load())[name]);
+  const ready = async () => {
+    const [module] = await Promise.all([load(), style && dress(style)]);
+    return (View ??= module[name]);
+  };
   later.push(ready);
   return (/** @type {Record<string, any>} */ props) => {
     const [, draw] = useState(0);
@@ -24,6 +28,23 @@ export function lazily(load, name) {
     if (failure) throw failure; // to whoever guards this part of the page
     return View === null ? null : html`<${View} ...${props} />`;
   };
+}
+
+/** @type {Map<string, Promise<unknown>>} */
+const dressed = new Map();
+
+/** Resolves once a style sheet is there, or cannot be had: a view without one is better than none. @param {string} file */
+function dress(file) {
+  const coming = () =>
+    new Promise((resolve) => {
+      const link = document.createElement('link');
+      link.rel = 'stylesheet';
+      link.href = `/app/${file}`;
+      link.onload = link.onerror = resolve;
+      document.head.append(link);
+    });
+  if (!dressed.has(file)) dressed.set(file, coming());
+  return dressed.get(file);
 }
 
 /** Read the rest, so that it is there without the desk too. */

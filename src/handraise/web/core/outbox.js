@@ -36,7 +36,7 @@ function note(id, letter) {
 }
 
 /** Who answers here, in the words of the desk. */
-const sender = () => ({ via: 'web', ...(recall('name', '') ? { by: recall('name', '') } : {}) });
+export const sender = () => ({ via: 'web', ...(recall('name', '') ? { by: recall('name', '') } : {}) });
 
 /** Answer an ask. @param {string} id @param {Record<string, unknown>} answer as `POST /v1/asks/{id}/answer` takes it */
 export const answer = (id, answer) => send(id, pathOf('asks', id, 'answer'), { ...answer, ...sender() });

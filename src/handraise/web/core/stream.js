@@ -6,11 +6,13 @@
 import { Refused, Unreachable } from './api.js';
 
 /** @typedef {{type: string, at: string, ask?: import('./api.js').Ask, what?: string[], through?: number}} Told */
+/** @typedef {import('../types/api').Draft} Draft */
 /** @typedef {'connecting' | 'live' | 'lost' | 'signed-out'} State */
 /**
  * @typedef {object} Heard
  * @property {(event: Told) => void} event of an ask
  * @property {(what: string[]) => void} hint that something else may have changed
+ * @property {(draft: Draft) => void} draft of a chat's reply
  * @property {() => Promise<number>} missed read everything again; resolves to the cursor it stands for
  * @property {(state: State) => void} state of the connection
  */
@@ -79,6 +81,7 @@ export class Stream {
     if (!navigator.locks) return;
     if (data.kind === 'event') this._event(data);
     else if (data.kind === 'hint') this._heard.hint(data.what);
+    else if (data.kind === 'draft') this._heard.draft(data.draft);
     else if (data.kind === 'state') {
       this._say(data.state);
       if (data.state === 'live' && data.cursor > this._cursor && !this._reading) this._read();
@@ -138,7 +141,7 @@ export class Stream {
     const silence = new AbortController();
     let timer = setTimeout(() => silence.abort(), SILENCE);
     try {
-      const response = await fetch('/v1/events?also=checkpoints,sessions,runs', {
+      const response = await fetch('/v1/events?also=checkpoints,sessions,runs,chats', {
         headers: { 'last-event-id': String(this._cursor), accept: 'text/event-stream' },
         credentials: 'same-origin',
         cache: 'no-store',
@@ -179,8 +182,13 @@ export class Stream {
       if (!this._reading && cursor > this._cursor) this._cursor = cursor; // nothing for us up to here
       return;
     }
-    /** @type {Told} */
+    /** @type {any} */
     const event = JSON.parse(data);
+    if (event.type === 'draft') {
+      this._pass({ kind: 'draft', draft: event });
+      this._heard.draft(event);
+      return;
+    }
     if (event.type === 'changed') {
       this._pass({ kind: 'hint', what: event.what });
       this._heard.hint(event.what ?? []);

@@ -76,6 +76,34 @@ export interface AutoRule {
   answers: string[];
 }
 
+/** What `POST /v1/chats` takes; with a text, the chat begins with that message. */
+export interface ChatBody {
+  /** A name under `[models]` in the settings of the desk. Without one, the default. */
+  model?: string | null;
+  /** Without one the chat is called by how its first message begins. */
+  title?: string | null;
+  text?: string | null;
+  /** Who says it, where the token may speak for others. */
+  by?: string | null;
+  /** The place it is said in. */
+  via?: string | null;
+}
+
+/** What `POST /v1/chats/{chat}/messages` takes. The same nonce again is the same message. */
+export interface ChatMessageBody {
+  text: string;
+  /** Any text of yours; the same one again is the same message, so a send may be repeated. */
+  nonce?: string | null;
+  /** Who says it, where the token may speak for others. */
+  by?: string | null;
+  /** The place it is said in. */
+  via?: string | null;
+}
+
+export interface ChatTitleBody {
+  title: string;
+}
+
 /** What `POST /v1/checkpoints/{checkpoint}` takes. */
 export interface CheckpointBody {
   /** What the checkpoint's `schema` wants. */
@@ -331,7 +359,19 @@ export interface Hint {
   type: "changed";
   at: string;
   /** Of these something may have changed. The first hint of a stream names all you asked for. */
-  what: ("checkpoints" | "runs" | "sessions")[];
+  what: ("chats" | "checkpoints" | "runs" | "sessions")[];
+}
+
+export interface Draft {
+  type: "draft";
+  chat: string;
+  /** The id of the reply that grows. */
+  message: string;
+  /** Which of its blocks, from 0. */
+  block: number;
+  /** How long the text was before, in UTF-16 code units. Append where yours is as long, leave out what you have, and read the chat where something is missing. */
+  offset: number;
+  text: string;
 }
 
 export interface QuestionEvent {
@@ -451,6 +491,32 @@ export interface Messages {
   messages: Message[];
 }
 
+export interface Wire {
+  id: string;
+  at: string;
+  /** From the agent, or to it. */
+  way: "in" | "out";
+  /** What the agent's protocol calls it; empty where it has no name for it. */
+  name: string;
+  /** The ask that it is, or whose answer it carries. */
+  ask: string | null;
+  /** As it was, but for secrets and for what is too long. */
+  body: unknown;
+  /** Its characters, before it was cut. */
+  size: number;
+  /** How many in a row it stands for; the body is that of the last one. */
+  pieces: number;
+}
+
+export interface Wires {
+  wire: Wire[];
+  /** Whether this desk keeps such messages. */
+  recording: boolean;
+  /** With `ask=`: the ask, without secrets too, or null where there is none. */
+  ask?: Ask | null;
+  next?: string;
+}
+
 export interface Capabilities {
   agent: string;
   installed: boolean;
@@ -564,6 +630,103 @@ export interface Retried {
   then?: string[];
 }
 
+export interface Chat {
+  id: string;
+  title: string;
+  /** A name under `[models]` in the settings. */
+  model: string;
+  /** `writing` a reply, also one that is only wanted yet; `asking` while its question waits. */
+  state: "idle" | "writing" | "asking";
+  /** The ask of the question that waits. */
+  ask: string | null;
+  /** It grows with every change. Give it as `since` to read what is newer. */
+  version: number;
+  created_at: string;
+  updated_at: string;
+  messages: ChatMessage[];
+}
+
+export interface ListedChat {
+  id: string;
+  title: string;
+  /** A name under `[models]` in the settings. */
+  model: string;
+  /** `writing` a reply, also one that is only wanted yet; `asking` while its question waits. */
+  state: "idle" | "writing" | "asking";
+  /** The ask of the question that waits. */
+  ask: string | null;
+  /** It grows with every change. Give it as `since` to read what is newer. */
+  version: number;
+  created_at: string;
+  updated_at: string;
+}
+
+export interface Chats {
+  chats: ListedChat[];
+  models: {
+    name: string;
+    api: "openai" | "anthropic";
+    model: string;
+  }[];
+  /** The one that a chat has unless it names another. */
+  model: string | null;
+}
+
+export interface ChatMessage {
+  /** Ids sort in the order in which it was said. */
+  id: string;
+  role: "user" | "assistant";
+  /** One that is `replaced` does not count any more: its reply was written anew. */
+  state: "done" | "writing" | "stopped" | "failed" | "replaced";
+  blocks: ChatBlock[];
+  at: string;
+  /** The chat's, when it changed last. */
+  version: number;
+}
+
+export interface ChatBlock {
+  /** `content` and `reasoning_content` are text, `tool_call` is a tool that was used, `error` says what went wrong, `action` is something that a person does. Newer desks may tell more of them: show what you do not know as a plain line. */
+  type: string;
+  /** What people read: text, an error, a question. */
+  content?: string;
+  /** `success`; `loading` and `error` of a tool; `pending` and `denied` of an action. */
+  status?: string;
+  /** Of a tool: `params` is JSON, `response` what it said, cut to 4,000 characters. */
+  tool_call?: {
+    id: string;
+    name: string;
+    params: string;
+    response?: string;
+  };
+  /** Of an action. `question_request` is a question. */
+  action_type?: string;
+  /** Of an action. That of a question is a ChatQuestion. */
+  extra?: Record<string, unknown>;
+}
+
+export interface ChatQuestion {
+  /** As long as it waits. */
+  needsUserAction: boolean;
+  questionHeader?: string;
+  questionText: string;
+  questionOptions: {
+    label: string;
+    description?: string;
+  }[];
+  questionMultiple: boolean;
+  /** Whether a card takes own words. A message always does. */
+  questionCustom: boolean;
+  questionResolution: "asked" | "replied" | "rejected";
+  /** What was answered, in full. */
+  answerText?: string;
+  /** The message that a person wrote instead of choosing. */
+  answerMessageId?: string;
+  /** The ask through which it is answered or rejected. */
+  askId: string;
+  /** What the model called the question. */
+  toolCallId: string;
+}
+
 export interface AgentQuestion {
   id: string;
   session_id: string;
@@ -606,6 +769,10 @@ export interface TraceEvent {
   attempt?: number;
   /** Of a step. */
   kind?: string;
+  /** Of `step_started` of a shell step: what is run. */
+  command?: string;
+  /** Of `run_started` and `steps_changed`: what stands after what. Each has an `id` and a `kind`, or `branches` that run at the same time, which are lists of the same. */
+  steps?: Record<string, unknown>[];
   /** Of a step or a run that is done. */
   output?: unknown;
   error?: string | null;
@@ -857,6 +1024,18 @@ export interface SessionNotFound {
   id: string;
 }
 
+export interface ChatNotFound {
+  error: "chat_not_found";
+  message: string;
+  id: string;
+}
+
+export interface ChatBusy {
+  error: "chat_busy";
+  message: string;
+  id: string;
+}
+
 export interface PluginNotFound {
   error: "plugin_not_found";
   message: string;
@@ -1043,6 +1222,8 @@ export type Refusal =
   | AskNotFound
   | RuleNotFound
   | SessionNotFound
+  | ChatNotFound
+  | ChatBusy
   | PluginNotFound
   | SessionEnded
   | AskDiffers

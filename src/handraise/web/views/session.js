@@ -3,22 +3,26 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 import { reasonOf } from '../core/api.js';
 import { Card, focusCard } from '../cards/card.js';
-import { onEvent } from '../core/desk.js';
-import { isTyping, nameOf } from '../core/keys.js';
+import { stay } from '../cards/question_draft.js';
+import { find, onEvent } from '../core/desk.js';
+import { own } from '../core/live.js';
 import { keep, recall } from '../core/memory.js';
+import { href } from '../core/route.js';
 import { inert, Plain, Prose } from '../core/text.js';
 import { language, moment, t } from '../core/words.js';
+import { aimAt, answerBy, hindrance, settledText } from './aim.js';
+import { attend } from './attention.js';
+import { Composer, useMessage } from './composer.js';
+import { Conversation } from './conversation.js';
 import { Facts } from './sessions.js';
 import { standing, StandingMark } from './states.js';
 import { Talk } from './talk.js';
 
 /** @typedef {import('../core/api.js').Session} SessionRecord */
 /** @typedef {import('../types/api').Message} Message */
+/** @typedef {import('./conversation.js').Row} Row */
 /** @typedef {import('./talk.js').Entry} Entry */
 /** @typedef {import('./states.js').Standing} Standing */
-
-const PAGE = 200; // entries that are drawn at a time
-const NEAR = 120; // pixels from the end that still count as there
 
 /** @param {{id: string}} props */
 export function Session({ id }) {
@@ -39,77 +43,56 @@ export function Session({ id }) {
     <header class="page-head">
       <h1 id="session-title" tabindex="-1" dir="auto">${inert(session.agent)}</h1>
       <${StandingMark} state=${state} />
+      <a class="reach" href=${href('inspect', id)}>${t('inspect.link')}</a>
       ${session.managed && html`<${Orders} talk=${talk} state=${state} />`}
     </header>
     <${Facts} session=${session} />
     ${state === 'failed' &&
     session.error &&
     html`<p class="error" dir="auto">${t('session.failed', { reason: inert(session.error) })}</p>`}
-    <${Conversation} talk=${talk} agent=${session.agent} />
+    <${Told} talk=${talk} agent=${session.agent} />
     ${!session.managed
       ? html`<p class="note">${t('session.foreign')}</p>`
-      : state === 'done'
-        ? html`<p class="note">${t('session.ended')}</p>`
-        : html`<${Composer} talk=${talk} agent=${session.agent} state=${state} />`}
+      : state === 'done' && html`<p class="note">${t('session.ended')}</p>`}
+    <${Telling} talk=${talk} session=${session} state=${state} />
   </section>`;
 }
 
 // What was said ----------------------------------------------------------------------------------------------
 
 /** @param {{talk: Talk, agent: string}} props */
-function Conversation({ talk, agent }) {
-  const [drawn, setDrawn] = useState(PAGE);
-  const [isBelow, setBelow] = useState(false);
-  const isAtEnd = useRef(true);
+function Told({ talk, agent }) {
   const entries = talk.entries.value;
   const queued = talk.queued.value;
-  const left = Math.max(0, entries.length - drawn);
-  // The same list is not drawn again, however often the session changes.
-  const list = useMemo(
-    () => entries.slice(left).map((entry) => html`<${Item} key=${entry.key} entry=${entry} agent=${agent} />`),
-    [entries, left, agent, language.value],
-  );
-  useEffect(() => {
-    const look = () => {
-      isAtEnd.current = distance() < NEAR;
-      if (isAtEnd.current) setBelow(false);
-    };
-    addEventListener('scroll', look, { passive: true });
-    return () => removeEventListener('scroll', look);
-  }, []);
+  /** Rows as they were drawn: what did not change is not drawn again, however often the session does. */
+  const drawn = useRef(/** @type {Map<string, {what: unknown, row: any}>} */ (new Map()));
+  const rows = useMemo(() => {
+    const before = drawn.current;
+    drawn.current = new Map();
+    const told = entries.map((entry) => {
+      const what = `${entry.kind === 'tools' ? entry.messages.length : entry.kind} ${agent} ${language.value}`;
+      const known = before.get(entry.key);
+      const row = known?.what === what ? known.row : html`<${Item} key=${entry.key} entry=${entry} agent=${agent} />`;
+      drawn.current.set(entry.key, { what, row });
+      return { key: entry.key, row, isKept: entry.kind === 'ask' && find(entry.id)?.peek().state === 'asked' };
+    });
+    return [...told, ...queued.map(queuedRow)];
+  }, [entries, queued, agent, language.value]);
   useEffect(() => onNewAsk(talk), [talk]);
-  const last = `${entries.length} ${entries.at(-1)?.key} ${queued.length}`;
-  useLayoutEffect(() => {
-    if (isAtEnd.current) toEnd();
-    else setBelow(true);
-  }, [last]);
   return html`
-    <h2 id="talk" class="unseen">${t('session.talk')}</h2>
-    ${left > 0 &&
-    html`<button type="button" class="quiet more" onClick=${() => setDrawn(drawn + PAGE)}>
-      ${t('session.older', { count: Math.min(left, PAGE) })}
-    </button>`}
-    ${talk.isRead.value && entries.length === 0 && queued.length === 0 && html`<p class="quiet-text">${t('session.empty')}</p>`}
-    <ol class="talk" aria-labelledby="talk">
-      ${list}
-      ${queued.map(
-        (text, place) => html`<li class="said" data-role="person" data-queued key=${`queued ${place}`}>
-          <p class="who">${t('session.you')} · ${t('session.queued')}</p>
-          <${Plain} as="p" class="lines" text=${text} limit=${4000} />
-        </li>`,
-      )}
-    </ol>
-    ${isBelow && html`<button type="button" class="pill below" onClick=${toEnd}>${t('session.below')}</button>`}
+    ${talk.isRead.value && rows.length === 0 && html`<p class="quiet-text">${t('session.empty')}</p>`}
+    <${Conversation} rows=${rows} label=${t('session.talk')} older=${talk.hasOlder.value ? () => talk.older() : null} />
   `;
 }
 
-/** How far the end is from what is seen. */
-const distance = () => document.documentElement.scrollHeight - innerHeight - scrollY;
-
-function toEnd() {
-  const jump = () => scrollTo({ top: document.documentElement.scrollHeight, behavior: 'instant' });
-  jump();
-  requestAnimationFrame(jump); // what came into sight may be taller than it was thought
+/** @param {string} text @param {number} place @returns {Row} */
+function queuedRow(text, place) {
+  const key = `queued ${place}`;
+  const row = html`<li class="said" data-role="person" data-queued key=${key}>
+    <p class="who">${t('session.you')} · ${t('session.queued')}</p>
+    <${Plain} as="p" class="lines" text=${text} limit=${4000} />
+  </li>`;
+  return { key, row };
 }
 
 /** @param {{entry: Entry, agent: string}} props */
@@ -154,24 +137,10 @@ function Tools({ messages }) {
 /** @param {unknown} input */
 const shownInput = (input) => (typeof input === 'string' ? input : JSON.stringify(input, null, 2));
 
-/**
- * In the conversation that asked, the focus goes to a new question, unless the person is at something else.
- * @param {Talk} talk
- */
+/** A new question of this session may take the focus. @param {Talk} talk */
 const onNewAsk = (talk) =>
   onEvent((_, ask, isNew) => {
-    if (!isNew || ask.state !== 'asked' || ask.origin.session !== talk.id) return undefined;
-    const isBusy = isTyping(document.activeElement) || !(getSelection()?.isCollapsed ?? true);
-    if (!document.hasFocus() || isBusy || document.querySelector('dialog[open]')) return undefined;
-    const inCard = document.activeElement?.closest('article[data-ask]');
-    if (inCard) return undefined;
-    requestAnimationFrame(() => {
-      const card = document.querySelector(`article[data-ask=${JSON.stringify(ask.id)}]`);
-      const field = ask.permission ? null : (card?.querySelector('textarea') ?? card?.querySelector('input'));
-      if (field instanceof HTMLElement) field.focus();
-      else focusCard(ask.id);
-    });
-    return undefined;
+    if (isNew && ask.state === 'asked' && ask.origin.session === talk.id) requestAnimationFrame(() => attend(ask));
   });
 
 // What people tell it ----------------------------------------------------------------------------------------
@@ -207,57 +176,95 @@ function Orders({ talk, state }) {
     ${problem && html`<p class="error" role="alert">${problem}</p>`}`;
 }
 
-/** @param {{talk: Talk, agent: string, state: Standing}} props */
-function Composer({ talk, agent, state }) {
-  const name = `message.${talk.id}`;
-  const [text, setText] = useState(() => recall(name, ''));
-  const [problem, setProblem] = useState('');
-  const values = { agent: inert(agent) };
-  const hint =
-    state === 'waiting'
-      ? t('session.hint.waiting', values)
-      : state === 'running'
-        ? t('session.hint.running', values)
-        : t('session.hint.idle');
-  /** @param {string} wanted */
-  const write = (wanted) => {
-    setText(wanted);
-    keep(name, wanted);
+const PLAIN = ''; // what a message was begun for, where that is no question
+
+/**
+ * Where people write. While a question waits a message answers it, unless they want otherwise; without one only a session
+ * that was started here takes messages. What is written never goes elsewhere than where it was begun for.
+ * @param {{talk: Talk, session: SessionRecord, state: Standing}} props
+ */
+function Telling({ talk, session, state }) {
+  const { id } = session;
+  const message = useMessage(id);
+  const [isPlain, setPlain] = useState(() => recall(`plain.${id}`, false));
+  /** The id of an ask, or `PLAIN`; null while nothing is written. */
+  const [begun, setBegun] = useState(/** @type {string | null} */ (null));
+  const aim = aimAt(talk.open.value);
+  const takesMessages = session.managed && state !== 'done';
+  const wasFor = begun ? find(begun)?.value : undefined;
+  const lost = wasFor && wasFor.state !== 'asked' && !own.has(wasFor.id) && message.text !== '' ? wasFor : null;
+  const staysPlain = isPlain || begun === PLAIN;
+  const goesPlain = takesMessages && (aim === null || staysPlain);
+  const isShown = takesMessages || aim !== null || lost !== null;
+
+  // Where nothing is written any more, the focus goes to what was answered.
+  const last = useRef('');
+  last.current = aim?.ask.id ?? last.current;
+  const hadFocus = !!document.activeElement?.closest('.composer');
+  useLayoutEffect(() => {
+    if (hadFocus && !isShown && !focusCard(last.current)) document.getElementById('session-title')?.focus();
+  }, [isShown]);
+  if (!isShown) return null;
+
+  const agent = inert(session.agent);
+  const hindered = aim === null ? '' : hindrance(aim, message.text);
+  const isHeld = lost !== null || (!goesPlain && hindered !== '');
+  const says = lost
+    ? t('deadline.draftNotSent')
+    : !goesPlain
+      ? hindered || t('chat.willAnswer', { header: aim?.header ?? '' })
+      : state === 'waiting'
+        ? t('session.hint.waiting', { agent })
+        : state === 'running'
+          ? t('session.hint.running', { agent })
+          : t('session.hint.idle');
+  /** @param {string} text */
+  const write = (text) => {
+    message.write(text);
+    if (text.trim() === '') setBegun(null);
+    else if (lost === null && begun !== PLAIN) setBegun(goesPlain ? PLAIN : (aim?.ask.id ?? null));
+    if (aim !== null && !goesPlain && hindered === '') stay(aim.ask);
   };
-  /** @param {Event} [event] */
-  const send = async (event) => {
-    event?.preventDefault();
-    const said = text.trim();
-    if (said === '') return;
-    write('');
-    setProblem('');
-    await talk.prompt(said).catch((error) => {
-      write(said);
-      setProblem(t('session.orderFailed', { reason: inert(reasonOf(error)) }));
-    });
+  /** @param {string} text */
+  const send = async (text) => {
+    if (aim !== null && !goesPlain) {
+      setBegun(aim.ask.id); // also what was written before a reload
+      await answerBy(aim, text);
+    } else
+      await talk.prompt(text).catch((error) => {
+        throw new Error(t('session.orderFailed', { reason: reasonOf(error) }));
+      });
+    setBegun(null);
   };
-  /** @param {KeyboardEvent} event */
-  const press = (event) => {
-    const key = nameOf(event);
-    if ((key === 'Enter' && !event.shiftKey) || key === 'Mod+Enter') send(event);
-    else if (key === 'Escape' && event.currentTarget instanceof HTMLElement) event.currentTarget.blur();
+  /** @param {Event & {currentTarget: HTMLInputElement}} event */
+  const switchPlain = ({ currentTarget }) => {
+    setPlain(currentTarget.checked);
+    keep(`plain.${id}`, currentTarget.checked || undefined);
+    setBegun(null);
   };
-  return html`<form class="composer" onSubmit=${send}>
-    ${problem && html`<p class="error" role="alert">${problem}</p>`}
-    <label for="message">${t('session.message', values)}</label>
-    <div class="line">
-      <textarea
-        id="message"
-        rows="1"
-        dir="auto"
-        aria-describedby="message-hint"
-        placeholder=${t('session.message.placeholder')}
-        value=${text}
-        onInput=${(/** @type {any} */ event) => write(event.currentTarget.value)}
-        onKeyDown=${press}
-      ></textarea>
-      <button class="primary" data-action="send" disabled=${text.trim() === ''}>${t('action.send')}</button>
-    </div>
-    <p id="message-hint" class="quiet-text">${hint}</p>
-  </form>`;
+  /** @param {Event & {currentTarget: HTMLElement}} event */
+  const forget = ({ currentTarget }) => {
+    currentTarget.closest('form')?.querySelector('textarea')?.focus();
+    setBegun(null);
+  };
+  return html`<${Composer}
+    message=${{ ...message, write }}
+    label=${t('session.message', { agent })}
+    placeholder=${aim !== null && !goesPlain ? t('question.own.placeholder') : t('session.message.placeholder')}
+    says=${says}
+    isHeld=${isHeld}
+    send=${send}
+    alert=${lost &&
+    html`<div class="error" role="alert">
+      <p dir="auto">${settledText(lost)}</p>
+      <button type="button" class="quiet" data-action="close" onClick=${forget}>${t('keys.close')}</button>
+    </div>`}
+  >
+    ${aim !== null &&
+    html`<div class="switches">
+      ${takesMessages &&
+      html`<label class="setting"><input type="checkbox" name="plain" checked=${staysPlain} onChange=${switchPlain} /> ${t('chat.plain')}</label>`}
+      <button type="button" class="quiet" data-action="show" onClick=${() => focusCard(aim.ask.id)}>${t('chat.show')}</button>
+    </div>`}
+  <//>`;
 }

@@ -24,7 +24,8 @@ const GROUPS = { waiting: 'waiting', running: 'running', idle: 'idle', failed: '
 export function Sessions() {
   const [wanted, setWanted] = useState('');
   const [isStarting, setStarting] = useState(false);
-  const fits = sessions.value.filter((session) => matches(session, wanted));
+  const all = sessions.value.filter((session) => session.agent !== 'chat'); // those have a page of their own
+  const fits = all.filter((session) => matches(session, wanted));
   /** @param {string} group */
   const those = (group) => fits.filter((session) => GROUPS[standing(session)] === group);
   return html`<section aria-labelledby="sessions-title" class="view">
@@ -35,7 +36,7 @@ export function Sessions() {
       </button>
     </header>
     ${isStarting && html`<${Form} />`}
-    ${sessions.value.length > 0 &&
+    ${all.length > 0 &&
     html`<div class="filters">
       <label class="field wide">
         <span>${t('sessions.filter')}</span>
@@ -48,8 +49,8 @@ export function Sessions() {
       </label>
     </div>`}
     ${!isLoaded.value && html`<p class="quiet-text">${t('app.loading')}</p>`}
-    ${isLoaded.value && sessions.value.length === 0 && html`<p class="quiet-text">${t('sessions.none')}</p>`}
-    ${sessions.value.length > 0 && fits.length === 0 && html`<p class="quiet-text">${t('sessions.noneFit')}</p>`}
+    ${isLoaded.value && all.length === 0 && html`<p class="quiet-text">${t('sessions.none')}</p>`}
+    ${all.length > 0 && fits.length === 0 && html`<p class="quiet-text">${t('sessions.noneFit')}</p>`}
     <${Group} name="waiting" title=${t('sessions.group.waiting')} members=${those('waiting')} />
     <${Group} name="running" title=${t('sessions.group.running')} members=${those('running')} />
     <${Group} name="idle" title=${t('sessions.group.idle')} members=${those('idle')} />
@@ -113,11 +114,14 @@ export function Facts({ session, open = 0 }) {
     ${cwd && html`<span class="path" dir="ltr" title=${inert(cwd)}>${middle(inert(cwd), 48)}</span>`}
     ${machine && html`<span dir="auto">${inert(machine)}</span>`}
     ${mode && html`<span>${t('session.mode', { mode })}</span>`}
-    ${run && html`<span dir="auto">${t('session.run', { run: inert(run) })}</span>`}
+    ${run && (session.run ? html`<a class="reach" href=${href('runs', run)} dir="auto">${runText(run)}</a>` : html`<span dir="auto">${runText(run)}</span>`)}
     ${step && html`<span dir="auto">${t('session.step', { step: inert(step) })}</span>`}
     <time datetime=${updated_at}>${t('session.active', { time: ago(seconds) })}</time>
   </p>`;
 }
+
+/** @param {string} run */
+const runText = (run) => t('session.run', { run: inert(run) });
 
 // Starting one -----------------------------------------------------------------------------------------------
 

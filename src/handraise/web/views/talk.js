@@ -1,6 +1,7 @@
-// What was said in one session and what it asked, read as the desk hints that there is more.
+// What was said in one session and what it asked: the newest first of all, older ones on demand, and more as the desk
+// hints that there is.
 
-import { computed, effect, signal } from '../vendor/preact.js';
+import { batch, computed, effect, signal } from '../vendor/preact.js';
 import { Refused, call, pagesOfAsks, pathOf, post } from '../core/api.js';
 import { find, onEvent, put, sessions } from '../core/desk.js';
 import { openAsks } from './states.js';
@@ -23,6 +24,10 @@ export class Talk {
     this._own = signal(/** @type {Session | null} */ (null));
     this._asks = signal(/** @type {string[]} */ ([]));
     this.messages = signal(/** @type {Message[]} */ ([]));
+    /** Whether the desk has messages before the first one here. */
+    this.hasOlder = signal(false);
+    /** The first message of each page: tool calls before it stay apart, so that nothing read before changes. @type {Set<string>} */
+    this._pages = new Set();
     /** What was sent from here and its turn has not come. */
     this.queued = signal(/** @type {string[]} */ ([]));
     this.isMissing = signal(false);
@@ -30,32 +35,40 @@ export class Talk {
     this._reads = false;
     this._again = false;
     this._isOver = false;
+    /** @type {Set<string>} sessions whose asks were read */
+    this._known = new Set();
     /** @type {(() => unknown)[]} */
     this._stops = [];
     /** The session: of the list where that has it, which is only of the newest. */
     this.session = computed(() => sessions.value.find((session) => session.id === id) ?? this._own.value);
-    /** Everything in the order it happened; what is open at the end. */
+    /** What waits, of this session and its subagents. */
+    this.open = computed(() => openAsks.value.get(id) ?? []);
+    /** Everything in the order it happened. What is open is there however old it is. */
     this.entries = computed(() => {
-      const open = (openAsks.value.get(id) ?? []).map((ask) => ask.id);
-      const settled = this._asks.value.filter((ask) => !open.includes(ask));
-      const said = gathered(this.messages.value);
-      for (const ask of settled) said.push({ key: `ask ${ask}`, at: find(ask)?.value.asked_at ?? '', kind: 'ask', id: ask });
+      const messages = this.messages.value;
+      const start = this.hasOlder.value ? (messages[0]?.at ?? '') : '';
+      const ids = new Set([...this._asks.value, ...this.open.value.map((ask) => ask.id)]);
+      /** @type {Entry[]} */
+      const entries = messages.map((message) => ({ key: message.id, at: message.at, kind: 'message', message }));
+      for (const ask of ids) {
+        const known = find(ask)?.value;
+        if (known && (known.state === 'asked' || known.asked_at >= start))
+          entries.push({ key: `ask ${ask}`, at: known.asked_at, kind: 'ask', id: ask });
+      }
       // It sorts stably, so that what was said at the same moment stays as it was told.
-      said.sort((a, b) => (a.at < b.at ? -1 : Number(a.at > b.at)));
-      return [...said, ...open.map((ask) => entryOf(ask))];
+      return this._gathered(entries.sort((a, b) => (a.at < b.at ? -1 : Number(a.at > b.at))));
     });
   }
 
   /** Read, and go on reading. */
   start() {
     this._stops.push(
-      onEvent((_, ask) => this._isOurs(ask) && this._note(ask)),
+      onEvent((_, ask) => this._isOurs(ask) && this._note([ask.id])),
       effect(() => {
         void sessions.value; // read anew with every hint
         this._readOn();
       }),
     );
-    this._readAsks().catch(() => undefined); // the banner says what is wrong
   }
 
   stop() {
@@ -79,24 +92,39 @@ export class Talk {
     this._own.value = await post(pathOf('sessions', this.id, order));
   }
 
+  /** Read what was said before. */
+  async older() {
+    const [first] = this.messages.peek();
+    const more = await this._page({ before: first?.id ?? '' });
+    if (this._isOver || this.messages.peek()[0] !== first) return;
+    if (first) this._pages.add(first.id);
+    batch(() => {
+      this.messages.value = [...more, ...this.messages.peek()];
+      this.hasOlder.value = more.length === PAGE;
+    });
+  }
+
   /** @param {Ask} ask */
   _isOurs(ask) {
     return ask.origin.session === this.id || ask.origin.parent === this.id;
   }
 
-  /** @param {Ask} ask */
-  _note(ask) {
-    if (!this._asks.peek().includes(ask.id)) this._asks.value = [...this._asks.peek(), ask.id];
+  /** @param {string[]} ids of asks */
+  _note(ids) {
+    const known = this._asks.peek();
+    const more = ids.filter((id) => !known.includes(id));
+    if (more.length > 0) this._asks.value = [...known, ...more];
   }
 
-  async _readAsks() {
-    for await (const page of pagesOfAsks({ session: this.id })) {
+  /** The settled asks of a session, once; those that come later are heard of. @param {string} session */
+  async _readAsks(session) {
+    if (this._known.has(session)) return;
+    for await (const page of pagesOfAsks({ session, limit: '1000' })) {
       if (this._isOver) return;
-      for (const ask of page) {
-        if (!find(ask.id)) put(ask);
-        this._note(ask);
-      }
+      for (const ask of page) if (!find(ask.id)) put(ask);
+      this._note(page.map((ask) => ask.id));
     }
+    this._known.add(session);
   }
 
   /** One at a time, and once more if something changed meanwhile. */
@@ -117,17 +145,25 @@ export class Talk {
 
   async _read() {
     if (!sessions.peek().some((session) => session.id === this.id)) this._own.value = await call(pathOf('sessions', this.id));
-    for (;;) {
-      const after = this.messages.peek().at(-1)?.id ?? '';
-      const query = after ? `?${new URLSearchParams({ after })}` : '';
-      /** @type {Message[]} */
-      const more = (await call(pathOf('sessions', this.id, 'messages') + query)).messages;
+    const children = sessions.peek().filter((session) => session.parent === this.id);
+    for (const id of [this.id, ...children.map((session) => session.id)]) await this._readAsks(id);
+    for (let isWhole = false; !isWhole; ) {
+      const after = this.messages.peek().at(-1)?.id;
+      const more = await this._page(after === undefined ? { before: '' } : { after });
       if (this._isOver) return;
-      if (more.length > 0) this.messages.value = [...this.messages.peek(), ...more];
-      for (const message of more) if (message.role === 'person') this._unqueue(message.text);
-      if (more.length < PAGE) break;
+      batch(() => {
+        if (after === undefined) this.hasOlder.value = more.length === PAGE;
+        if (more.length > 0) this.messages.value = [...this.messages.peek(), ...more];
+        for (const message of more) if (message.role === 'person') this._unqueue(message.text);
+      });
+      isWhole = after === undefined || more.length < PAGE;
     }
     this.isRead.value = true;
+  }
+
+  /** @param {Record<string, string>} query @returns {Promise<Message[]>} */
+  async _page(query) {
+    return (await call(`${pathOf('sessions', this.id, 'messages')}?${new URLSearchParams(query)}`)).messages;
   }
 
   /** @param {string} text */
@@ -135,20 +171,17 @@ export class Talk {
     const place = this.queued.peek().indexOf(text);
     if (place !== -1) this.queued.value = this.queued.peek().toSpliced(place, 1);
   }
-}
 
-/** @param {string} id @returns {Entry} */
-const entryOf = (id) => ({ key: `ask ${id}`, at: '', kind: 'ask', id });
-
-/** Messages as entries, tool calls that follow each other as one. @param {Message[]} messages @returns {Entry[]} */
-function gathered(messages) {
-  /** @type {Entry[]} */
-  const entries = [];
-  for (const message of messages) {
-    const last = entries.at(-1);
-    if (message.role === 'tool' && last?.kind === 'tools') last.messages.push(message);
-    else if (message.role === 'tool') entries.push({ key: message.id, at: message.at, kind: 'tools', messages: [message] });
-    else entries.push({ key: message.id, at: message.at, kind: 'message', message });
+  /** Tool calls that follow each other as one. @param {Entry[]} entries */
+  _gathered(entries) {
+    /** @type {Entry[]} */
+    const gathered = [];
+    for (const entry of entries) {
+      const last = gathered.at(-1);
+      if (entry.kind !== 'message' || entry.message.role !== 'tool') gathered.push(entry);
+      else if (last?.kind === 'tools' && !this._pages.has(entry.key)) last.messages.push(entry.message);
+      else gathered.push({ key: entry.key, at: entry.at, kind: 'tools', messages: [entry.message] });
+    }
+    return gathered;
   }
-  return entries;
 }
