@@ -22,6 +22,8 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from handraise import cli, config, errors, events
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Handling
+from handraise.chat import APIS, ChatSettings, ModelTable
+from handraise.chat.writing import KEYS
 from handraise.errors import HandraiseError
 from handraise.modes import REASONS, TABLE, Becomes, Rules, Thread
 from handraise.rulebook import PATIENCE
@@ -444,6 +446,7 @@ DESK = {
     f"{config.MOST_DAYS:,}. Without it they are kept for ever. Open asks always stay.",
     "lease": f"Seconds after which a worker that says nothing counts as dead, and others take over its runs, "
     f"{config.SHORTEST_LEASE} to {config.LONGEST_LEASE:,}.",
+    "inspect": "Keep the raw messages of agents for a while, for the [inspector](../howto/inspector.md).",
 }
 
 RULES = {
@@ -461,6 +464,20 @@ AGENTS = {
     "command": "The program and its first arguments, a list. Default: the program of that name on the `PATH`.",
     "env": "Variables that the program gets beside those of the desk, a table.",
     "watch": "Addresses where the agent runs already, which the desk listens to; a list.",
+}
+
+CHAT = {
+    "model": "The model that a chat has unless it names another: a name under `[models]`. Default: the first one.",
+    "instructions": "What every model is told besides how to ask; a text.",
+    "tools": 'Functions that a model may call, a list such as `["package.module:function"]`. They run where the desk '
+    "runs, and nobody is asked.",
+}
+MODELS = {
+    "api": f"{' or '.join(f'`{api}`' for api in APIS)}: what its server speaks.",
+    "model": "The model, as its server calls it.",
+    "url": "Where its server is. Default: the API's own house.",
+    "key_env": "The variable that holds the key, where the desk runs. Default: "
+    f"{' or '.join(f'`{name}`' for name in KEYS.values())} at the API's own house, and no key anywhere else.",
 }
 
 FILES = {
@@ -531,6 +548,19 @@ def settings_page() -> Iterator[str]:
     yield "A table for each agent, such as `[agents.claude]`: how it is started here ([how to](../howto/sessions.md))."
     yield ""
     yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in AGENTS.items()])
+    yield "### [models]"
+    yield ""
+    yield "A table for each model that people may talk with, such as `[models.local]`, in your own `config.toml` only:"
+    yield "it says where your keys are sent ([how to](../howto/chat.md))."
+    yield ""
+    models = worded(MODELS, {field.name for field in fields(ModelTable)}, "[models]")
+    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in models.items()])
+    yield "### [chat]"
+    yield ""
+    yield "Chats with those models, in your own `config.toml` only."
+    yield ""
+    chat = worded(CHAT, {field.name for field in fields(ChatSettings)} - {"models"}, "[chat]")
+    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in chat.items()])
     yield "## The home"
     yield ""
     yield from table(("file", "what"), [(f"`{name}`", said) for name, said in FILES.items()])
@@ -596,6 +626,18 @@ def events_page() -> Iterator[str]:
     yield ""
     yield "Filters: `?session=`, `?run=`, `?worker=`. A token that may only ask names its `worker`."
     yield ""
+    yield "## Beside asks"
+    yield ""
+    yield "With `?also=checkpoints,sessions,runs,chats`, or some of these, the stream says when one of them may have"
+    yield "changed: read it then. The first such frame comes at once and names all you asked for. Several become one,"
+    yield "and none has an `id`."
+    yield ""
+    yield from _frame_of("Hint")
+    yield "With `chats` it tells, too, what replies of models grow by, as they are written. Append `text` where the"
+    yield "block is `offset` long, counted in UTF-16 code units, leave out what you have, and read the chat where"
+    yield "something is missing, also where you do not know the message or the block yet."
+    yield ""
+    yield from _frame_of("Draft")
     yield "## A cursor that is too old"
     yield ""
     yield "A desk with `keep_days` [forgets](../howto/audit.md#what-is-kept) its oldest events. A stream that resumes"
@@ -627,12 +669,19 @@ def events_page() -> Iterator[str]:
     yield ""
 
 
+def _frame_of(name: str) -> Iterator[str]:
+    """The example of an event that has no cursor."""
+    told = document()["components"]["schemas"][name]["examples"][0]
+    yield from code(f"event: {told['type']}\ndata: {json.dumps(told, separators=(',', ':'))}", "text")
+
+
 # Errors -----------------------------------------------------------------------------------------------------
 
 
 def error_kinds(kind: type[HandraiseError] = HandraiseError) -> Iterator[type[HandraiseError]]:
-    """Every error of ours, each after the one it is a kind of. Those of adapters and transports stay inside of them."""
-    inner = ("handraise.agents.", "handraise.transports.")
+    """Every error of ours, each after the one it is a kind of. Those of adapters, transports and chats stay inside of
+    them."""
+    inner = ("handraise.agents.", "handraise.transports.", "handraise.chat.")
     for below in kind.__subclasses__():
         if not below.__name__.startswith("_") and not below.__module__.startswith(inner):
             yield below

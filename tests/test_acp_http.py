@@ -249,6 +249,20 @@ async def test_a_question_is_answered_by_the_routes_of_its_session(desk: Served,
     assert [entry["result"] for entry in echoed(client)] == [ANSWERED, {"status": "rejected"}]
 
 
+async def test_what_was_on_the_wire_is_kept_with_the_ask(desk: Served, client: SeedClient) -> None:
+    async with asking(client, "question", QUESTION) as (asked,):
+        await client.answer(asked["id"], result=ANSWERED)
+    ask = await the_ask(desk)
+    path, wires = f"/v1/sessions/{quote(ask.origin.session, safe='')}/wire", list[Json]()
+    async with asyncio.timeout(PATIENCE):
+        while "session/prompt" not in [wire["name"] for wire in wires if wire["way"] == "in"]:  # which ends the turn
+            after = wires[-1]["id"] if wires else ""
+            wires += (await told(desk.http.get(path, params={"after": after, "wait": 5}), 200))["wire"]
+    sent, got = (await told(desk.http.get(path, params={"ask": ask.id}), 200))["wire"]
+    assert (sent["way"], sent["name"], got["way"], got["name"]) == ("in", QUESTION, "out", QUESTION)
+    assert sent["body"] == asked and got["body"]["result"] == ANSWERED
+
+
 async def test_an_error_declines(desk: Served, client: SeedClient) -> None:
     async with asking(client, "permission question form", "session/request_permission"):
         error = {"code": -32601, "message": "no such method"}
@@ -1086,20 +1100,42 @@ def test_what_is_no_result_is_refused_and_an_error_has_its_words() -> None:
 # The page -----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_client_of_the_page_does_what_the_page_says(tmp_path: Path) -> None:
-    page = Path(__file__).parents[1] / "docs" / "howto" / "acp-http.md"
-    program, printed = (
-        re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)[0]
-        for language in ("python", "text")
+def blocks_of(page: str, language: str) -> list[str]:
+    text = (Path(__file__).parents[1] / "docs" / "howto" / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+async def run_the_client(desk: Served, program: str) -> str:
+    """What it prints."""
+    run = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-u", "-W", "error", "-c", program.replace("http://127.0.0.1:4263", desk.url)),
+        env={**os.environ, "TOKEN": desk.token},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
+    async with asyncio.timeout(PATIENCE):
+        out, _ = await run.communicate()
+    assert run.returncode == 0, out.decode()
+    return out.decode()
+
+
+async def test_the_client_of_the_page_does_what_the_page_says(tmp_path: Path) -> None:
+    (program,), (printed,) = (blocks_of("acp-http.md", language) for language in ("python", "text"))
     async with serving(tmp_path, agents={"mine": TABLES["raw"]}, database="sqlite:///:memory:") as desk:
-        run = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", "-c", program.replace("http://127.0.0.1:4263", desk.url)),
-            env={**os.environ, "TOKEN": desk.token},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        async with asyncio.timeout(PATIENCE):
-            out, _ = await run.communicate()
-        assert (out.decode(), run.returncode) == (printed, 0)
-        assert (await the_ask(desk)).state == "answered"
+        said = await run_the_client(desk, program)
+    assert re.fullmatch(re.escape(printed).replace("…", ".+"), said), said
+
+
+async def test_agent_and_client_of_the_page_about_the_extension_ask_and_answer(tmp_path: Path) -> None:
+    (agent, program), (printed,) = (blocks_of("acp-extension.md", language) for language in ("python", "text"))
+    file = tmp_path / "asker.py"
+    file.write_text(agent)
+    tables = {"asker": AgentTable(command=(sys.executable, str(file)))}
+    async with serving(tmp_path / "home", agents=tables, database="sqlite:///:memory:") as desk:
+        assert await run_the_client(desk, program) == printed
+        ask = await the_ask(desk)
+    assert (ask.state, ask.questions[0].question, ask.answer and ask.answer.via) == (
+        "answered",
+        "Which database?",
+        "acp",
+    )

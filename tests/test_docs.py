@@ -83,6 +83,7 @@ def says(pattern: str, *answers: Sequence[str], reply: str | None = None, reject
 
 
 SAID: dict[str, list[Line]] = {
+    "acp-extension.md": [says("Which database", ["pg"])],
     "README.md": [says("Deploy now", ["yes"]), says("Which database", ["Postgres"])],
     "quickstart.md": [says("Deploy now", ["yes"]), says("Which hosts", ["web1", "db1"])],
     "ask-from-a-script.md": [
@@ -759,8 +760,8 @@ ENDS = {"counter": ("_total",), "histogram": ("", "_bucket", "_count", "_sum"), 
 
 def field_names() -> set[str]:
     """Every name with an underscore that somebody may type: fields, settings, methods, fixtures, codes."""
-    known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.DESK, *testing.__all__}
-    known |= {*GENERATE.trace.TYPES, "question_not_found"}  # the second is runbook's own
+    known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.DESK, *GENERATE.MODELS}
+    known |= {*testing.__all__, *GENERATE.trace.TYPES, "question_not_found"}  # the second is runbook's own
     for module in (asks, wire, steps):
         for kind in vars(module).values():
             if dataclasses.is_dataclass(kind):
@@ -774,6 +775,7 @@ def field_names() -> set[str]:
     known |= {name for route in routes() for name in re.findall(r"\{(\w+)\}", route[1])}
     known |= {name for name in vars(import_module("handraise.testing.fixtures")) if not name.startswith("_")}
     known |= {f"{name}{end}" for name, (type, _) in METRICS.items() for end in ENDS.get(type, ("",))}
+    known |= {"question_request", "reasoning_content"}  # what blocks of a chat are
     return known | {"asyncio_mode", *PROBLEMS, *DECISIONS.values(), *TOOL_NAMES}
 
 
