@@ -632,9 +632,8 @@ class Proxy:
         elif way == "out" and method is None:
             key, request = json.dumps(id), id
             asked = self._open.get(key) or self._closed.get(key)
-            method = (
-                asked.message.get("method") if asked is not None else None
-            )  # of one that is over, only its id is left
+            # Of one that is long over nothing but its id is left.
+            method = None if asked is None else asked.message.get("method")
         elif method is None and isinstance(id, int):
             method = self._calls[id].method if id in self._calls else None
         self._seen(way, message, method=str(method or ""), request=request)
