@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import pydantic_ai
 import pytest
 
 from handraise.chat import ChatSettings, ModelTable
@@ -99,6 +100,12 @@ async def test_a_model_replies_and_remembers_what_was_said(desk: Served, model: 
     said = json.dumps(model.requests[-1].body["messages"])
     assert said.index(HELLO) < said.index("Hello! ") < said.index("once more")
     assert [each["id"] for each in (await told(desk.http.get("/v1/chats"), 200))["chats"]] == [talk.id]
+
+
+async def test_the_model_library_draws_nothing_on_the_terminal(desk: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pydantic_ai, "BANNER_ENABLED", True)
+    await (await Talk.begin(desk.http, HELLO)).until()
+    assert not pydantic_ai.BANNER_ENABLED
 
 
 async def test_a_question_pauses_the_chat_with_a_block_and_an_ask(desk: Served, model: ScriptedModel) -> None:

@@ -193,9 +193,11 @@ class Writer:
             )
         if name not in self._agents:
             try:
+                import pydantic_ai
                 from pydantic_ai import Agent, CallDeferred, DeferredToolRequests, Tool
             except ImportError:
                 raise ModelFailed("chats need an extra; install handraise[chat] where the desk runs") from None
+            pydantic_ai.BANNER_ENABLED = False  # it would draw itself on the terminal that people chat at
 
             def question(arguments: QuestionCall) -> str:
                 """Ask the person one question and wait. Call it alone, as the last thing of your response."""
