@@ -18,7 +18,8 @@ export function lazily(load, name, style) {
     const [module] = await Promise.all([load(), style && dress(style)]);
     return (View ??= module[name]);
   };
-  later.push(ready);
+  // Its style is fetched and not put on yet: that would style the whole page anew while somebody uses it.
+  later.push(() => Promise.all([load(), style && fetch(`/app/${style}`)]));
   return (/** @type {Record<string, any>} */ props) => {
     const [, draw] = useState(0);
     const [failure, fail] = useState(/** @type {unknown} */ (null));
