@@ -12,7 +12,7 @@ import handraise
 
 ROOT = Path(handraise.__file__).parent
 ORDER = """
-    errors asks forms foreign wording events words inert jsontext rules masking risks wire clock metrics tables
+    errors asks forms foreign wording events words inert jsontext rules masking risks wire clock keys metrics tables
     search policies stores transports support modes agents programs turns callers terminals agents.members channels
     feed sessions wires grants rulebook tokens links audit broker copying workflow chat plugins config tls
     installing client sync mcp worker server app cli __main__ testing

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 from handraise.agents import Message, Mode
 from handraise.asks import Handling, Origin
 from handraise.errors import SessionEnded, SessionNotFound
+from handraise.keys import Keys
 from handraise.stores import Database, Row
 from handraise.tables import writable
 from handraise.wire import handling_fields, parse_handling, time_text
@@ -139,7 +140,7 @@ class Sessions:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: set[str] = set()
-        self._last_key = (0, 0)
+        self._keys = Keys()
         self._waits: set[asyncio.Event] = set()
         self._closing = False
 
@@ -271,7 +272,7 @@ class Sessions:
             raise SessionEnded(session)
         await self._database.write(
             "insert into orders (id, session, kind, text, created_at) values (?, ?, ?, ?, ?)",
-            self._key(at),
+            self._keys.make(at),
             session,
             kind,
             writable(text),
@@ -375,7 +376,7 @@ class Sessions:
     async def said(self, session: str, message: Message, *, at: int) -> None:
         await self._database.write(
             "insert into messages (id, session, role, text, extra, at) values (?, ?, ?, ?, ?, ?)",
-            self._key(at),
+            self._keys.make(at),
             session,
             message.role,
             writable(message.text),
@@ -383,12 +384,6 @@ class Sessions:
             at,
             topic=TOPIC,
         )
-
-    def _key(self, at: int) -> str:
-        """Keys sort in the order they are made here, and those of another process fall between by their time."""
-        last, count = self._last_key
-        self._last_key = (at, 0) if at > last else (last, count + 1)
-        return f"{self._last_key[0]:013d}-{self._last_key[1]:06d}-{secrets.token_hex(3)}"
 
 
 def _record(row: Row) -> SessionRecord:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from typing import Any, Self
 from handraise.agents import Listener, Silent, Wire
 from handraise.clock import Clock
 from handraise.errors import HandraiseError
+from handraise.keys import Keys
 from handraise.masking import Mask
 from handraise.stores import Database, Row
 from handraise.tables import writable
@@ -132,8 +132,7 @@ class Wires:
         self._live: dict[str, _Live] = {}
         self._has_some, self._has_many = asyncio.Event(), asyncio.Event()
         self._alone = asyncio.Lock()
-        self._last_key = (0, 0)
-        self._suffix = secrets.token_hex(3)  # so that no other process makes the same key
+        self._keys = Keys()
         self._is_failing = False
         self._writing: asyncio.Task[None] | None = None
         self._waits: set[asyncio.Event] = set()
@@ -163,14 +162,14 @@ class Wires:
         if wire.is_piece:
             run = live.runs.get((wire.way, wire.name))
             if run is None:
-                live.runs[wire.way, wire.name] = _Entry(self._key(at), session, at, wire, wire.ask)
+                live.runs[wire.way, wire.name] = _Entry(self._keys.make(at), session, at, wire, wire.ask)
                 self._has_some.set()
             else:
                 run.wire, run.pieces = wire, run.pieces + 1
             return
         self._end_runs(live)
         ask = wire.ask or (live.asks.get(wire.request) if wire.request is not None else None)
-        entry = _Entry(self._key(at), session, at, wire, ask)
+        entry = _Entry(self._keys.make(at), session, at, wire, ask)
         if wire.request is not None and wire.way == "in":
             live.requests.setdefault(wire.request, []).append(entry)
             _bound(live.requests)
@@ -222,12 +221,6 @@ class Wires:
         self._has_some.set()
         if len(self._waiting) >= BATCH:
             self._has_many.set()
-
-    def _key(self, at: int) -> str:
-        """Keys sort in the order they are made here, and those of another process fall between by their time."""
-        last, count = self._last_key
-        self._last_key = (at, 0) if at > last else (last, count + 1)
-        return f"{self._last_key[0]:013d}-{self._last_key[1]:06d}-{self._suffix}"
 
     # Writing ------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from handraise.chat.contract import Block, content_block, question_of, rejected, replied
 from handraise.errors import ChatNotFound
+from handraise.keys import Keys
 from handraise.stores import Beside, Database, Row, Statement
 from handraise.tables import writable
 from handraise.wire import time_text
@@ -89,7 +90,7 @@ class Said:
 class Transcript:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._last_key = (0, 0)
+        self._keys = Keys()
 
     def hear(self, listener: Callable[[], None]) -> Callable[[], None]:
         return self._database.hear(TOPIC, listener)
@@ -168,7 +169,7 @@ class Transcript:
 
     async def say(self, chat: str, text: str, *, nonce: str | None, at: int) -> str | None:
         """Add a person's message and want a reply, if nobody writes and no question waits. None where one does."""
-        id = self._key(at, after=await self.last(chat))
+        id = await self._next_key(chat, at=at)
         done = await self._database.write_all(
             _want(chat, wish=id, at=at), _insert(id, chat, text, at=at, nonce=nonce, wish=id), topic=TOPIC
         )
@@ -184,7 +185,7 @@ class Transcript:
         """
         block = question_of(said.blocks)
         assert block is not None
-        id = self._key(at, after=said)
+        id = self._keys.make(at, after=said.id)
         resolved = rejected(block) if text is None else replied(block, text, message=id if by_hand else None)
         state = "idle" if text is None else "queued"
         statements: list[Statement] = [
@@ -201,7 +202,7 @@ class Transcript:
     async def again(self, chat: str, *, at: int) -> bool:
         """Want another reply in the place of the last one. False where somebody writes or a question waits."""
         last = await self.last(chat)
-        wish = self._key(at)
+        wish = self._keys.make(at)
         statements = [_want(chat, wish=wish, at=at)]
         if last is not None and last.role == "assistant":
             statements.append(_rewrite(replace(last, state="replaced"), writer=wish))
@@ -224,7 +225,7 @@ class Transcript:
 
         Who writes a chat is known by the reply: whatever is written to it later counts only while it is that one.
         """
-        id = self._key(at, after=await self.last(chat))
+        id = await self._next_key(chat, at=at)
         said = Said(id=id, chat=chat, role="assistant", state="writing", blocks=[], raw=None, at=at, version=0)
         done = await self._database.write_all(
             (
@@ -266,13 +267,10 @@ class Transcript:
         """The end of a lease of so many milliseconds, as SQL: clocks of machines differ, the database has one."""
         return f"{self._database.clock} + cast(? as bigint)"
 
-    def _key(self, at: int, *, after: Said | None = None) -> str:
-        """Ids sort in the order they are made, and behind what was said before them, whoever's clock that came from."""
-        if after is not None:
-            at = max(at, int(after.id.partition("-")[0]) + 1)
-        last, count = self._last_key
-        self._last_key = (at, 0) if at > last else (last, count + 1)
-        return f"{self._last_key[0]:013d}-{self._last_key[1]:06d}-{secrets.token_hex(3)}"
+    async def _next_key(self, chat: str, *, at: int) -> str:
+        """Behind all that was said in a chat."""
+        last = await self.last(chat)
+        return self._keys.make(at, after=None if last is None else last.id)
 
 
 def title_of(text: str) -> str:
