@@ -479,6 +479,19 @@ async def test_a_reply_cut_off_by_kill_is_said_and_can_be_tried_again(tmp_path: 
             assert texts(await talk.until())[-1] == ("assistant", "Once upon a time")
 
 
+async def test_a_chat_that_cannot_be_read_holds_up_no_other(
+    tmp_path: Path, model: ScriptedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tmp_path, chat=model_settings(model)) as desk:
+        broken = await Talk.begin(desk.http, HELLO)
+        await broken.until()
+        await desk.broker.store.write("update chat_messages set blocks = 'no json'")
+        await desk.broker.store.write("update chats set state = 'queued'", topic="chats")
+        await eventually(lambda: broken.id in caplog.text)
+        talk = await Talk.begin(desk.http, HELLO)
+        assert texts(await talk.until())[-1] == ("assistant", "Hello! ")
+
+
 async def test_a_desk_that_ends_in_order_says_so_too(tmp_path: Path, model: ScriptedModel) -> None:
     model.scenarios["slow"] = [["Once ", "upon a time"]]
     model.pause("slow", step=0)

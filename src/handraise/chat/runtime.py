@@ -198,22 +198,27 @@ class Chats:
             self._wake.clear()
 
     async def _look(self) -> None:
-        now = self._broker.clock.now()
         busy = await self.transcript.busy()
         given_up = await self.transcript.given_up() if busy and not self._is_alone else set()
         for chat in busy:
-            task = self._writing.get(chat.writer or "")
-            if chat.state == "queued":
-                said = await self.transcript.claim(chat.id, lease=LEASE, at=now)
-                if said is not None:
-                    task = self._writing[said.id] = asyncio.create_task(self._write(chat, said))
-                    task.add_done_callback(partial(self._written, said.id))
-            elif task is not None:
-                if chat.state == "stopping" and chat.writer is not None:
-                    self._stopped.add(chat.writer)
-                    task.cancel()
-            elif self._is_alone or chat.id in given_up:
-                await self._give_up(chat)
+            try:
+                await self._look_after(chat, is_given_up=self._is_alone or chat.id in given_up)
+            except Exception:  # one that cannot be read hurts nobody but itself
+                log.exception("chat %s could not be looked after, trying again", chat.id)
+
+    async def _look_after(self, chat: ChatRecord, *, is_given_up: bool) -> None:
+        task = self._writing.get(chat.writer or "")
+        if chat.state == "queued":
+            said = await self.transcript.claim(chat.id, lease=LEASE, at=self._broker.clock.now())
+            if said is not None:
+                task = self._writing[said.id] = asyncio.create_task(self._write(chat, said))
+                task.add_done_callback(partial(self._written, said.id))
+        elif task is not None:
+            if chat.state == "stopping" and chat.writer is not None:
+                self._stopped.add(chat.writer)
+                task.cancel()
+        elif is_given_up:
+            await self._give_up(chat)
 
     async def _give_up(self, chat: ChatRecord) -> None:
         """Whoever wrote it is gone."""
