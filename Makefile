@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-JOBS ?= auto # test files that run at the same time; 0 runs one after the other and shows what they print
+# Test files that run at the same time: more than there are cores, since most wait for another program.
+# JOBS=0 runs one after the other and shows what they print.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(max(2, (os.cpu_count() or 1) * 3 // 2))')
 # Real programs and a real browser on a busy machine: what only ran out of time is tried once more, and the report says so.
 LATE := --reruns 1 --only-rerun TimeoutError --only-rerun 'Locator expected'
 DEV := $(VENV)/.ready-dev

@@ -1,5 +1,7 @@
 """What tests in a browser share: one Chromium for all of them, and for each a desk and people of its own.
 
+It is the shell, which is faster; a file whose tests need all of Chromium has a fixture `browser` of its own.
+
 A test takes `desk` to raise hands, `inbox` for the tab of somebody who is signed in, and `people` for more of them.
 With `fake_clock` the desk and the browsers run on that clock. A test fails where a page complained of anything that the
 test did not announce with `complaints.expect` or `complaints.allow`.
@@ -8,7 +10,6 @@ test did not announce with `complaints.expect` or `complaints.allow`.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 
@@ -16,9 +17,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from browser.install import WITHOUT, chromium
-from browser.people import Desk, People, Tab, a_browser, gathered
-from live.programs import ProgramUnavailable
+from browser.install import shell
+from browser.people import Desk, People, Tab, browser_to_test, gathered
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,14 +43,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """Where it cannot be had the test fails, or is skipped if told."""
-    if os.environ.get(WITHOUT) == "1":
-        pytest.skip(f"the browser is left out ({WITHOUT}=1)")
-    try:
-        program = chromium()
-    except ProgramUnavailable as error:
-        pytest.fail(str(error), pytrace=False)
-    async with a_browser(program) as started:
+    async with browser_to_test(shell) as started:
         yield started
 
 

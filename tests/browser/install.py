@@ -1,5 +1,8 @@
 """The browser that the tests of the web app use: Chromium, as the system has it; and axe, which looks for barriers.
 
+Chromium comes whole, and as a shell without the parts that draw a window: pages are the same there, in about half the
+time, but nothing shows notifications.
+
     PYTHONPATH=tests python tests/browser/install.py     installs what is missing, where it may
 
 Environment: HANDRAISE_BROWSER (another Chromium), HANDRAISE_CACHE (where axe is kept), HANDRAISE_WITHOUT_BROWSER=1
@@ -19,6 +22,7 @@ from live.programs import ProgramUnavailable, bring, by_npm
 
 WITHOUT = "HANDRAISE_WITHOUT_BROWSER"
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+SHELL = "chromium-headless-shell"
 AXE = by_npm("axe-core", size="3 MB", file="axe.min.js", without=WITHOUT)
 AXE_VERSION = "4.14.0"
 PATIENCE = 900.0  # seconds for apt
@@ -37,6 +41,12 @@ def chromium() -> Path:
     return Path(found)
 
 
+def shell() -> Path:
+    """The whole of it where the shell is not here, or where another was named. Raises ProgramUnavailable."""
+    found = None if os.environ.get("HANDRAISE_BROWSER") else shutil.which(SHELL)
+    return Path(found) if found else chromium()
+
+
 @functools.cache
 def axe() -> str:
     """The script itself, downloaded if need be. Raises ProgramUnavailable."""
@@ -47,9 +57,9 @@ def _install_chromium() -> None:
     """Only root may, and only apt has a Chromium of its own; elsewhere `chromium` says what to do."""
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         return
-    print("chromium: installing it, about 100 MB", flush=True)
+    print("chromium: installing it, about 160 MB", flush=True)
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for step in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "chromium"]):
+    for step in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "chromium", SHELL]):
         subprocess.run(
             ["apt-get", *step], env=quiet, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=PATIENCE
         )
@@ -60,15 +70,15 @@ def main(arguments: list[str]) -> int:
         print(f"the tests in a browser are left out ({WITHOUT}=1)")
         return 0
     try:
-        if os.environ.get("HANDRAISE_BROWSER") is None and not any(map(shutil.which, NAMES)):
+        if os.environ.get("HANDRAISE_BROWSER") is None and not (any(map(shutil.which, NAMES)) and shutil.which(SHELL)):
             _install_chromium()
-        found = chromium()
+        found = chromium(), shell()
         axe()
     except ProgramUnavailable as error:
         print(f"browser: {error}", file=sys.stderr)
         return 1
     if "--quiet" not in arguments:
-        print(f"browser: {found}, and axe {AXE_VERSION}")
+        print(f"browser: {found[0]}, {found[1]}, and axe {AXE_VERSION}")
     return 0
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx2
+import pytest
 from playwright.async_api import (
     Browser,
     BrowserContext,
@@ -23,8 +25,10 @@ from playwright.async_api import (
     expect,
 )
 
+from browser.install import WITHOUT
 from handraise.agents import Agent
 from handraise.testing import FakeClock
+from live.programs import ProgramUnavailable
 from serving import BASH, DATABASE, ORIGIN, Served, path_of, serving, told
 
 PATIENCE = 10.0  # seconds that anything in a page may take on a busy machine
@@ -59,6 +63,19 @@ async def a_browser(program: Path) -> AsyncIterator[Browser]:
             yield launched
         finally:
             await launched.close()
+
+
+@asynccontextmanager
+async def browser_to_test(find: Callable[[], Path]) -> AsyncIterator[Browser]:
+    """Where it cannot be had the test fails, or is skipped if told. `find` is one of those in `install`."""
+    if os.environ.get(WITHOUT) == "1":
+        pytest.skip(f"the browser is left out ({WITHOUT}=1)")
+    try:
+        program = find()
+    except ProgramUnavailable as error:
+        pytest.fail(str(error), pytrace=False)
+    async with a_browser(program) as started:
+        yield started
 
 
 # The desk -----------------------------------------------------------------------------------------------------------
@@ -317,7 +334,14 @@ class Person:
         await page.goto(link)
         await page.get_by_role("button").click()
         await page.wait_for_url(re.compile(rf"^{re.escape(self.desk.url)}/(#.*)?$"))
+        await page.locator("#main").wait_for()
         return Tab(page, self)
+
+    async def leave(self) -> None:
+        """What a page asked of a test's route is answered no more: it would fail in the test that comes next."""
+        for routed in (self.context, *self.context.pages):
+            await routed.unroute_all(behavior="ignoreErrors")
+        await self.context.close()
 
 
 class People:
@@ -368,4 +392,4 @@ async def gathered(browser: Browser, desk: Desk) -> AsyncIterator[People]:
         yield people
     finally:
         for person in people.present:
-            await person.context.close()
+            await person.leave()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, Route, expect
 
 from browser import pictures
 from browser.axe import findings
 from browser.install import chromium, main
-from browser.people import Desk, People, Tab
+from browser.people import Desk, People, Tab, gathered
 from handraise.testing import FakeClock
 from live.programs import ProgramUnavailable
 
@@ -69,6 +70,29 @@ async def test_a_complaint_that_was_announced_and_did_not_come_fails_the_test(pe
     with pytest.raises(AssertionError, match="was expected to complain"):
         people.check()
     await tab.page.evaluate("console.error('something broke')")
+
+
+async def test_what_a_test_routed_fails_in_no_other_test(browser: Browser, desk: Desk, inbox: Tab) -> None:
+    begun, end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(route: Route) -> None:
+        reply = await route.fetch()
+        begun.set()
+        await end.wait()
+        try:
+            await route.fulfill(response=reply, body=await reply.text())
+        finally:
+            ended.set()
+
+    async with gathered(browser, desk) as people:
+        tab = await people.inbox()
+        await tab.page.route("**/v1/asks?limit=1", slow)
+        await tab.page.evaluate("() => { fetch('/v1/asks?limit=1').catch(() => {}); }")
+        await begun.wait()
+    end.set()
+    await ended.wait()
+    for _ in range(2):  # what went wrong meanwhile is raised by whatever is called next
+        await inbox.page.title()
 
 
 async def test_barriers_are_found(inbox: Tab) -> None:

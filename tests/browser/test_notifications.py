@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
-from playwright.async_api import Worker, expect
+import pytest_asyncio
+from playwright.async_api import Browser, Worker, expect
 
-from browser.people import Desk, People, Tab
+from browser.install import chromium
+from browser.people import Desk, People, Tab, browser_to_test
 
 # As the browser does it when somebody presses one of the buttons, or the notification itself (no action).
 PRESS = """async ([tag, action]) => {
@@ -26,6 +29,13 @@ LISTENS = """async () => {
   return false;
 }"""
 NOBODY_LOOKS = "clients.matchAll = async () => []"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """All of Chromium: its shell shows no notifications."""
+    async with browser_to_test(chromium) as started:
+        yield started
 
 
 async def reader(people: People, **stored: Any) -> tuple[Tab, Worker]:
@@ -117,3 +127,19 @@ async def test_the_icon_carries_the_count(desk: Desk, people: People) -> None:
     await desk.answer("q1", "SQLite")
     await expect(tab.page).to_have_title("Inbox · handraise")
     assert (await tab.page.evaluate("badges"))[-2:] == [1, 0]
+
+
+async def test_notifications_are_switched_on_and_off(people: People) -> None:
+    person = await people.stranger(permissions=["notifications"])
+    tab = await person.sign_in()
+    await tab.open("#/settings")
+    await tab.page.get_by_role("button", name="Switch them on").click()
+    await expect(tab.page.get_by_text("They are on.")).to_be_visible()
+    await tab.page.get_by_role("button", name="Switch them off").click()
+    await expect(tab.page.get_by_role("button", name="Switch them on")).to_be_visible()
+
+
+async def test_a_browser_that_forbids_notifications_is_told_so(inbox: Tab) -> None:
+    await inbox.open("#/settings")
+    await inbox.page.get_by_role("button", name="Switch them on").click()  # and Chromium without a window says no
+    await expect(inbox.page.get_by_text("This browser was told not to show any from here.")).to_be_visible()

@@ -247,22 +247,6 @@ async def test_settings_say_which_version_the_desk_has(desk: Desk, inbox: Tab) -
     await expect(inbox.page.get_by_text(f"handraise {version}")).to_be_visible()
 
 
-async def test_notifications_are_switched_on_and_off(people: People) -> None:
-    person = await people.stranger(permissions=["notifications"])
-    tab = await person.sign_in()
-    await tab.open("#/settings")
-    await tab.page.get_by_role("button", name="Switch them on").click()
-    await expect(tab.page.get_by_text("They are on.")).to_be_visible()
-    await tab.page.get_by_role("button", name="Switch them off").click()
-    await expect(tab.page.get_by_role("button", name="Switch them on")).to_be_visible()
-
-
-async def test_a_browser_that_forbids_notifications_is_told_so(inbox: Tab) -> None:
-    await inbox.open("#/settings")
-    await inbox.page.get_by_role("button", name="Switch them on").click()  # and Chromium without a window says no
-    await expect(inbox.page.get_by_text("This browser was told not to show any from here.")).to_be_visible()
-
-
 async def test_every_key_is_listed_in_a_dialog_that_gives_the_focus_back(desk: Desk, inbox: Tab) -> None:
     await desk.ask(id="q1")
     await expect(inbox.card("q1").element).to_be_visible()
