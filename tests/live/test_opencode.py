@@ -734,6 +734,23 @@ async def test_a_turn_that_was_stopped_while_no_worker_was_there_leaves_nothing(
         assert await server.get("/question", directory=house.directory) == []
 
 
+async def test_the_end_of_a_turn_that_is_told_late_does_not_end_the_next(house: House, broker: Broker) -> None:
+    house.model.scenarios["long"] = [["Let me see. ", "It is done."]]
+    hold = house.model.pause("long", step=0)
+    session = await house.open(broker, house.start("s1"))
+    id = session.handle["session"]
+    turn = asyncio.create_task(session.prompt("SCENARIO:long"))
+    async with asyncio.timeout(PATIENCE):
+        await eventually(lambda: bool(session._answering))
+        session.heard("session.error", {"sessionID": id, "error": {"name": "Aborted"}}, session=id, root=id)
+        session.heard("session.idle", {"sessionID": id}, session=id, root=id)
+        await asyncio.gather(*session._tasks)
+        assert not turn.done()
+        hold.release()
+        assert (await turn).text == "Let me see. It is done."
+    await session.close()
+
+
 async def test_a_folder_that_opencode_lets_go_of_leaves_no_ask(house: House, broker: Broker) -> None:
     house.model.scenarios["one"] = [ASKED, repeat]
     house.model.scenarios["hello"] = ["hello yourself"]

@@ -429,11 +429,11 @@ class OpenCodeSession:
                 return
             try:
                 messages = await self._messages(limit=1)
-                statuses = await self._folder.server.get("/session/status", directory=self._folder.cwd)
+                is_busy = await self._is_busy()
             except AgentFailed as trouble:
                 log.info("opencode: %s", trouble)
                 continue
-            if isinstance(statuses, dict) and self._id in statuses:
+            if is_busy:
                 turn.has_begun = True  # and the stream tells its end
                 return
             if _id_of(messages) != turn.before and _info(messages[-1]).get("role") == "assistant":
@@ -446,8 +446,12 @@ class OpenCodeSession:
         """The turn with what was said last, or with what went wrong."""
         try:
             messages = await self._messages(limit=1)
+            is_under_way = bool(messages) and not _has_ended(messages[-1]) and await self._is_busy()
         except AgentFailed as trouble:
             turn.fail(trouble)
+            return
+        if is_under_way:  # what was told was the end of the turn before
+            turn.is_ending, turn.error, self._is_working = False, None, True
             return
         if not messages or _info(messages[-1]).get("role") != "assistant":
             turn.fail(AgentFailed(f"OpenCode: {turn.error or 'the turn ended without a reply; send the prompt again'}"))
@@ -457,6 +461,10 @@ class OpenCodeSession:
             turn.fail(AgentFailed(f"OpenCode: {turn.error or _words(error)}"))
         elif not turn.over.done():
             turn.over.set_result(Reply(text=_text(messages[-1])))
+
+    async def _is_busy(self) -> bool:
+        statuses = await self._folder.server.get("/session/status", directory=self._folder.cwd)
+        return isinstance(statuses, dict) and self._id in statuses
 
     async def _messages(self, *, limit: int) -> list[Any]:
         path = f"/session/{self._id}/message"
@@ -487,9 +495,13 @@ def _info(message: Any) -> Mapping[str, Any]:
     return info if isinstance(info, dict) else {}
 
 
-def _is_complete(message: Any) -> bool:
+def _has_ended(message: Any) -> bool:
     time = _info(message).get("time")
-    return isinstance(time, dict) and "completed" in time and _info(message).get("finish") != "tool-calls"
+    return isinstance(time, dict) and "completed" in time
+
+
+def _is_complete(message: Any) -> bool:
+    return _has_ended(message) and _info(message).get("finish") != "tool-calls"
 
 
 def _text(message: Any) -> str:
