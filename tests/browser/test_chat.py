@@ -101,9 +101,10 @@ def line(tab: Tab) -> Locator:
 
 
 async def write(tab: Tab, text: str) -> None:
-    """As somebody does who types, and then presses Enter."""
+    """As somebody does who types, and then presses Enter when that sends it."""
     await composer(tab).focus()
     await tab.page.keyboard.type(text)
+    await expect(tab.page.locator(".composer [data-action=send]")).not_to_have_attribute("aria-disabled", "true")
     await tab.press("Enter")
 
 

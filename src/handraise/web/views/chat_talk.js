@@ -14,6 +14,12 @@ import { questionIn } from './chat_question.js';
 
 const LONGEST_SAID = 300; // characters of a reply that are read out
 
+/** By chat, the version at which it was begun here; until it is shown. @type {Map<string, number>} */
+const begun = new Map();
+
+/** Somebody began it here, so all that comes in it is new to them, however soon. @param {ListedChat} chat */
+export const noteBegun = ({ id, version }) => void begun.set(id, version);
+
 export class ChatTalk {
   /** @param {string} id */
   constructor(id) {
@@ -26,8 +32,9 @@ export class ChatTalk {
     this.isMissing = signal(false);
     /** Whether the settled asks of this chat are known. */
     this.hasAsks = signal(false);
-    /** The version that was read first: what is newer came while somebody looked. */
-    this.begun = -1;
+    /** The version that was known first: what is newer came while somebody looked. */
+    this.begun = begun.get(id) ?? -1;
+    begun.delete(id);
     /** The last message, where a reply to it can be tried again. */
     this.retriable = computed(() => {
       const last = this.messages.value.at(-1)?.value;

@@ -9,6 +9,7 @@ import { go, href } from '../core/route.js';
 import { inert } from '../core/text.js';
 import { ago, t } from '../core/words.js';
 import { ChatMark, ChatOrders, titleOf } from './chat_orders.js';
+import { noteBegun } from './chat_talk.js';
 import { Composer, useMessage } from './composer.js';
 
 /** @typedef {import('../types/api').Chats} Told */
@@ -65,6 +66,7 @@ function NewChat({ told: { models, model } }) {
     const begun = await post('/v1/chats', { text, model: chosen || null, ...sender() }).catch((error) => {
       throw new Error(t('sessions.form.failed', { reason: reasonOf(error) }));
     });
+    noteBegun(begun);
     go('chats', begun.id);
   };
   return html`<div class="panel">
