@@ -51,6 +51,9 @@ class ChaosSession(ScriptedSession):
         return await super().prompt(text)
 
     async def go_on(self) -> Reply | None:
+        counts = self._folder / COUNTS
+        if not counts.exists() or self._step not in counts.read_text().split():
+            note(counts, self._step)  # it was cut off before it had begun
         await self._begin()
         return await super().go_on()
 

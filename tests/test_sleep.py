@@ -163,7 +163,7 @@ async def test_one_that_is_cancelled_as_it_falls_asleep_ends(store: Store, tmp_p
     door = Door(store, **{when: lambda run: journal.cancel(run, at=1)})
     async with Office(store, Scripted(), tmp_path, journal=door) as office:
         assert (await office.ended(run.id)).state == "cancelled"
-    assert door.slept == [True] * (when == "after")
+    assert any(door.slept) == (when == "after")
     assert (await types(store, run.id)).count("run_cancelled") == 1
     assert (await journal.checkpoint(f"{run.id}.review")).state == "withdrawn"
 
