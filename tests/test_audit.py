@@ -88,6 +88,7 @@ async def test_an_answer_has_a_line_with_everything_about_it(desk: Served) -> No
         "decided_by": "person",
         "by": "ana",
         "via": "phone",
+        "identity": "strong",
         "token": "ana",
         "address": "127.0.0.1",
         "ask": "build-7",

@@ -144,6 +144,10 @@ def test_what_the_model_puts_where_the_answer_goes_is_not_an_answer() -> None:
             Answer(answers=(("A",),), by="policy:timeout", why=("no answer in 60 s", "accept-first")),
             "chosen by policy accept-first, since there was no answer in 60 s",
         ),
+        (
+            Answer(answers=(("A",),), by="policy:unseen", why=("nobody could be shown this (x: y)", "accept-first")),
+            "chosen by policy accept-first, since nobody could be shown this (x: y)",
+        ),
         (Answer(answers=(("A",),), by="ana"), None),
     ],
 )

@@ -12,8 +12,9 @@ import pytest
 from handraise.app import bind, open_store, run_desk
 from handraise.asks import AutoRule, Handling
 from handraise.client import addresses, secret
-from handraise.config import DEFAULT_URL, Settings, load
+from handraise.config import DEFAULT_URL, ChannelTable, Settings, load
 from handraise.errors import SettingsError
+from handraise.people import Person
 from handraise.rules.reading import find_project
 from serving import serving
 
@@ -176,10 +177,14 @@ def test_only_your_own_file_opens_the_desk_to_others(machine: Machine) -> None:
         ('[policy]\non_timeout = "forward"\n', "[policy] on_timeout"),
         ('[[policy.question_policy.auto]]\nmatch = "x"\n', "[policy] question_policy"),
         ('[[policy.question_policy.auto]]\nmatch = "re:("\nanswers = ["x"]\n', "[policy] the rule 're:('"),
-        ("[desk]\nport = 1\n", "[desk] does not know 'port'; it knows allowed_hosts, host"),
+        ("[desk]\nport = 1\n", "[desk] does not know 'port'; it knows address, allowed_hosts, host"),
         ("[desk]\nhost = 1\n", "[desk] host is a text"),
         ('[desk]\nallowed_hosts = "desk.example"\n', "allowed_hosts a list of texts"),
         ("[desk]\nallowed_hosts = [1]\n", "allowed_hosts a list of texts"),
+        ("[desk]\naddress = 1\n", "[desk] address is where people open it, as in https://desk.example.com"),
+        ('[desk]\naddress = ""\n', "[desk] address is where people open it"),
+        ('[desk]\naddress = "desk.example.com"\n', "[desk] address is where people open it"),
+        ('[desk]\naddress = "https://a.example, https://b.example"\n', "[desk] address is where people open it"),
     ],
 )
 @pytest.mark.parametrize("where", ["user", "project"])
@@ -192,6 +197,103 @@ def test_a_setting_that_cannot_be_used_is_named_with_its_file(
         machine.load()
     assert str(wrong.value).startswith(str(file))
     assert says in str(wrong.value)
+
+
+# Channels and people ----------------------------------------------------------------------------------------
+
+
+def test_channels_people_and_the_address_for_them_are_read(machine: Machine) -> None:
+    machine.user.write_text(
+        """
+[desk]
+address = "https://desk.example.com/"
+
+[channels.linear]
+agent_token_env = "LINEAR_TOKEN"
+
+[channels.team-2]
+kind = "chat"
+room = "ops"
+
+[people.ana]
+linear = "ana@example.com"
+team-2 = "@ana"
+notify = ["ntfys://ntfy.sh/ana"]
+may = ["questions", "permissions", "risky"]
+
+[people."Bob B."]
+linear = "bob@example.com"
+"""
+    )
+    settings = machine.load()
+    assert settings.address == "https://desk.example.com"
+    assert settings.channels == {
+        "linear": ChannelTable(kind="linear", table={"agent_token_env": "LINEAR_TOKEN"}),
+        "team-2": ChannelTable(kind="chat", table={"room": "ops"}),
+    }
+    assert settings.people == {
+        "ana": Person(
+            name="ana",
+            known_as={"linear": "ana@example.com", "team-2": "@ana"},
+            notify=("ntfys://ntfy.sh/ana",),
+            may=("questions", "permissions", "risky"),
+        ),
+        "Bob B.": Person(
+            name="Bob B.", known_as={"linear": "bob@example.com"}, may=("questions", "permissions", "start")
+        ),
+    }
+    machine.project.write_text('[policy]\nquestion_policy = "reject"\n')
+    with_project = machine.load()
+    assert (with_project.address, with_project.channels, with_project.people) == (
+        settings.address,
+        settings.channels,
+        settings.people,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("channels = 1\n", "channels is a table; write [channels]"),
+        ("[channels]\nlinear = 1\n", "channels.linear is a table; write [channels.linear]"),
+        ("[channels.linear]\nkind = 1\n", "[channels.linear] a channel is called by letters"),
+        ('[channels.linear]\nkind = ""\n', "its kind is a text"),
+        ('[channels."a b"]\n', "[channels.a b] a channel is called by letters, digits, - and _"),
+        ('[channels."a/b"]\n', "a channel is called by letters"),
+        (f"[channels.{'x' * 61}]\n", "a channel is called by letters"),
+        ("people = []\n", "people is a table; write [people]"),
+        ("[people]\nana = 1\n", "people.ana is a table; write [people.ana]"),
+        ('[people.ana]\nmay = "questions"\n', "[people.ana] may is a list of questions, permissions, risky, start"),
+        ('[people.ana]\nmay = ["everything"]\n', "[people.ana] may is a list of questions"),
+        ('[people.ana]\nnotify = "ntfys://ntfy.sh/ana"\n', "[people.ana] notify is a list of addresses"),
+        ("[people.ana]\nlinear = 1\n", "[people.ana] says how each channel knows this person"),
+        ('[people.ana]\nlinear = ""\n', "[people.ana] says how each channel knows this person"),
+        ("[people.agent]\n", "[people.agent] nobody is called that"),
+        ('[people."policy:timeout"]\n', "[people.policy:timeout] nobody is called that"),
+        (f"[people.{'x' * 1000}]\n", "nobody is called that"),
+        ('[people.ana]\nlinear = "a@x.org"\n[people.bob]\nlinear = "A@X.org"\n', "two of them are the same in linear"),
+    ],
+)
+def test_channels_and_people_that_cannot_be_used_are_named(machine: Machine, text: str, says: str) -> None:
+    machine.user.write_text(text)
+    with pytest.raises(SettingsError) as wrong:
+        machine.load()
+    assert str(wrong.value).startswith(str(machine.user))
+    assert says in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[channels.linear]\nkind = "linear"\n',
+        '[people.eve]\nlinear = "eve@example.com"\nmay = ["risky"]\n',
+        '[desk]\naddress = "https://evil.example.com"\n',
+    ],
+)
+def test_a_project_says_nothing_about_who_is_told_and_who_may_answer(machine: Machine, text: str) -> None:
+    machine.project.write_text(text)
+    with pytest.raises(SettingsError, match=r"in your own config\.toml"):
+        machine.load()
 
 
 def test_a_file_that_is_no_text_is_named(machine: Machine) -> None:

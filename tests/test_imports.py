@@ -12,10 +12,11 @@ import handraise
 
 ROOT = Path(handraise.__file__).parent
 ORDER = """
-    errors asks forms foreign wording events words inert jsontext rules masking risks wire clock keys metrics tables
-    search policies stores transports support modes agents programs turns callers terminals agents.members channels
-    feed sessions wires grants rulebook tokens links audit broker copying workflow chat plugins config tls
-    installing client sync mcp worker server app cli __main__ testing
+    errors asks forms foreign wording events words inert plaintext jsontext rules masking risks people wire clock keys
+    metrics tables search policies stores transports support modes agents programs turns callers terminals
+    agents.members channels posting feed sessions wires grants rulebook showings leases presence tokens links
+    channels.members audit broker copying workflow chat plugins config tls installing client sync mcp worker reaching
+    server app cli __main__ testing
 """.split()  # noqa: SIM905 - a list to read
 FAMILIES = ("policies", "stores", "transports", "agents", "channels", "server.compat")
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in ROOT.rglob("*.py")}

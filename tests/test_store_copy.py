@@ -20,6 +20,8 @@ import pytest
 
 from commands import Done
 from handraise.app import look_at, open_store
+from handraise.channels.linear.room import LinearSession, Post, Room
+from handraise.channels.linear.translate import thought
 from handraise.chat import ChatSettings, ModelTable
 from handraise.errors import StoreError
 from handraise.stores import Page, Query, Store, without_password
@@ -57,8 +59,8 @@ asyncio.run(main())
 
 
 TABLES = (
-    *("asks", "chat_messages", "chats", "checkpoints", "events", "grants", "links", "messages", "orders"),
-    *("rules", "runs", "sessions", "trace", "wires"),
+    *("asks", "chat_messages", "chats", "checkpoints", "events", "grants", "linear_activities", "linear_deliveries"),
+    *("linear_sessions", "links", "messages", "orders", "rules", "runs", "sessions", "showings", "trace", "wires"),
 )
 
 
@@ -158,7 +160,7 @@ async def is_empty(address: str) -> bool:
 
 async def make_desk(desk: Served) -> None:
     """One ask of each fate, a rule, a lasting grant, two sessions that ask and one started here, a run that waits for a
-    person, a link to answer by, a chat, a second token."""
+    person, a link to answer by, a chat, a session of Linear's, something shown in a channel, a second token."""
     file = desk.settings.home / ".handraise" / "workflows" / "one.py"
     file.parent.mkdir(parents=True)
     file.write_text('from handraise.workflow import *\none = Workflow("one", checkpoint("review"))\n')
@@ -181,6 +183,15 @@ async def make_desk(desk: Served) -> None:
     await told(desk.http.get(f"/v1/sessions/{started['id']}?wait=5"), 200)
     await desk.ask(id="waits", question_timeout=86_400)
     await told(desk.http.post(path_of("waits", "link"), json={}), 201)
+    await told(
+        desk.http.post(path_of("waits", "showings"), json={"channel": "wall", "state": "sent", "place": "7"}), 200
+    )
+    room = Room(desk.broker.store, "linear")
+    session = LinearSession(
+        id="l1", session="linear:l1", kind="assignment", state="live", created_at=NOW, expires_at=NOW + 1
+    )
+    await room.create(session, Post("begun", thought("Looking at it — ünïcode")))
+    await room.receive("created l1", {"session": "l1"}, at=NOW)
     await (await Talk.begin(desk.http, "Anybody?")).until()
 
 
@@ -224,7 +235,7 @@ async def test_everything_is_taken_over_in_every_direction(way: tuple[str, str],
     assert await everything(source) == before, "the source was changed"
     summary = json.loads(done.out)
     counts = {table: len(before[table]) for table in TABLES}
-    assert summary["rows"] == {**counts, "tokens": 2, "workers": 0}
+    assert summary["rows"] == {**counts, "tokens": 2, "workers": 0, "leases": 0}
     assert all(counts.values())
     assert summary["cursor"] == before["cursor"] > 0
     assert (summary["source"], summary["target"]) == (source, target)

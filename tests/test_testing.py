@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,7 @@ import handraise.testing
 from handraise.agents import Asker, Reply, Start
 from handraise.asks import Answer, Ask, Handling
 from handraise.broker import Broker
-from handraise.channels import Channel, Inbox
+from handraise.channels import Inbox, Postbox, SendFailed
 from handraise.client import Client
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskWithdrawn
 from handraise.policies import Forward, Policy, accept_first, reject
@@ -26,6 +27,7 @@ from handraise.stores import Change, Changed, NewAsk, Opened
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing import (
     AgentDriver,
+    ChannelDriver,
     FakeClock,
     Scripted,
     ScriptedPerson,
@@ -38,6 +40,7 @@ from handraise.testing import (
 )
 from handraise.testing.postgres import postgres_server
 from serving import PATIENCE, serving
+from wall import Notes, WallDriver
 
 # The fakes --------------------------------------------------------------------------------------------------
 
@@ -282,12 +285,25 @@ class Board:
                 continue
 
 
-class BoardDriver:
-    cannot: Mapping[str, str] = {}
+POSTS = (
+    "what is shown is reported",
+    "what could not be sent is reported and shown later",
+    "a restart shows nothing twice",
+    "what was answered while it was away says so afterwards",
+)
+HEARS = (
+    "the same answer delivered twice counts once",
+    "an answer that does not fit is said and leaves it open",
+    "who is not listed is told and changes nothing",
+)
 
-    def __init__(self, channel: Channel | None = None) -> None:
+
+class BoardDriver(ChannelDriver):
+    cannot: Mapping[str, str] = dict.fromkeys((*POSTS, *HEARS), "it hangs in one room, before the eyes of one person")
+
+    def __init__(self, board: Any = None) -> None:
         self._board = Board()
-        self.channel: Channel = channel or self._board
+        self.channel = board or self._board
 
     async def shown(self, ask: Ask) -> None:
         async with self._board.changed:
@@ -301,12 +317,12 @@ class BoardDriver:
         self._board.write(ask, answer)
 
 
-class PersonDriver:
-    cannot: Mapping[str, str] = {}
+class PersonDriver(ChannelDriver):
+    cannot: Mapping[str, str] = dict.fromkeys((*POSTS, *HEARS), "this person is no place, and always says what fits")
 
     def __init__(self) -> None:
         self._person = ScriptedPerson()
-        self.channel: Channel = self._person
+        self.channel = self._person
 
     async def shown(self, ask: Ask) -> None:
         await self._person.until(lambda: ask.id in [seen.id for seen in self._person.seen])
@@ -319,10 +335,11 @@ class PersonDriver:
         self._person.on("", answer.answers, reply=answer.reply, reject=reason)
 
 
-@pytest.mark.parametrize("driver", [BoardDriver, PersonDriver])
-async def test_check_channel_passes_what_works(driver: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("driver", [BoardDriver, PersonDriver, WallDriver])
+async def test_check_channel_passes_what_works(driver: type[Any]) -> None:
     report = await check_channel(driver)
-    assert len(report.passed) == 8
+    assert "an answer comes back" in report.passed
+    assert report.cannot == driver.cannot
 
 
 class Fragile:
@@ -348,6 +365,9 @@ class FragileDriver(BoardDriver):
             "a permission is granted as it was said",
             "a refusal comes back with its reason",
             "an answer that comes too late changes nothing",
+            "a timeout closes it and the place says so",
+            *POSTS,
+            *HEARS,
         )
     }
 
@@ -358,9 +378,109 @@ class FragileDriver(BoardDriver):
 
 
 async def test_check_channel_names_every_case_that_failed_and_skips_what_cannot_be() -> None:
-    with pytest.raises(AssertionError, match="check_channel: 2 of 8 cases failed") as failed:
+    with pytest.raises(AssertionError, match=r"check_channel: 3 of \d+ cases failed") as failed:
         await check_channel(FragileDriver)
     assert "a withdrawn ask is survived: RuntimeError: somebody else answered!" in str(failed.value)
+
+
+class Silent(Notes):
+    """Keeps to itself what became of showing it, and where."""
+
+    async def run(self, inbox: Postbox) -> None:
+        async def hush(*said: object, **more: object) -> None: ...
+
+        await super().run(Different(inbox, showed=hush))
+
+
+class Sulking(Notes):
+    """Breaks where an answer does not count, and tells nobody."""
+
+    async def listen(self, inbox: Inbox) -> None:
+        while True:
+            ask, said = await self.wall.replies.get()
+            await inbox.answer(ask.id, replace(said, by="ana", via=self.name))
+
+
+class Indelible(Notes):
+    """Never says how it ended."""
+
+    async def rewrite(self, place: str, ask: Ask) -> None: ...
+
+
+class Hopeless(Notes):
+    """Tries once."""
+
+    async def post(self, ask: Ask) -> str:
+        try:
+            return await super().post(ask)
+        except SendFailed as failure:
+            raise SendFailed(str(failure), again=None) from None
+
+
+class Guessing(Notes):
+    """Takes whatever is said for an answer to the newest note."""
+
+    async def listen(self, inbox: Inbox) -> None:
+        while True:
+            _, said = await self.wall.replies.get()
+            with suppress(AlreadyAnswered, AskWithdrawn):
+                await inbox.answer(self.wall.notes[-1].ask.id, replace(said, by="ana", via=self.name))
+
+
+class Forgetful(Notes):
+    """Begins anew each time it is started."""
+
+    async def run(self, inbox: Postbox) -> None:
+        async def nowhere(channel: str) -> Mapping[str, str]:
+            return {}
+
+        await super().run(Different(inbox, places=nowhere))
+
+
+class Different:
+    """A desk of which a channel sees one thing otherwise."""
+
+    def __init__(self, inbox: Postbox, **changes: Any) -> None:
+        self._inbox = inbox
+        self.__dict__ |= changes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inbox, name)
+
+
+BAD_CHANNELS: dict[type[Notes], list[str]] = {
+    Silent: ["what is shown is reported: it took too long"],
+    Guessing: ["the same answer delivered twice counts once: what came twice answered something else"],
+    Sulking: [
+        "an answer that does not fit is said and leaves it open: it took too long",
+        "who is not listed is told and changes nothing: it took too long",
+    ],
+    Indelible: [
+        "an answer given elsewhere is noticed: it took too long",
+        "a timeout closes it and the place says so: it took too long",
+    ],
+    Hopeless: ["what could not be sent is reported and shown later: it took too long"],
+    Forgetful: [
+        "a restart shows nothing twice: it was shown 2 times",
+        "what was answered while it was away says so afterwards: it took too long",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", BAD_CHANNELS)
+async def test_check_channel_finds_what_is_wrong(kind: type[Notes]) -> None:
+    with pytest.raises(AssertionError) as failed:
+        await check_channel(lambda: WallDriver(kind), patience=0.5)
+    assert [said for said in BAD_CHANNELS[kind] if said not in str(failed.value)] == []
+    assert "a question is shown: " not in str(failed.value)
+
+
+async def test_check_channel_says_what_a_driver_lacks() -> None:
+    class Bare(BoardDriver):
+        cannot: Mapping[str, str] = {}
+
+    with pytest.raises(AssertionError, match="shown later: give the driver `break_sending`, or say in `cannot` why"):
+        await check_channel(Bare, patience=0.5)
 
 
 class Stubborn:

@@ -156,6 +156,17 @@ class Permission:
     editable: bool = False  # the agent takes a changed `input` back
     extra: Mapping[str, Any] | None = None
 
+    @property
+    def ways(self) -> tuple[tuple[str, str | None], ...]:
+        """Every reply that allows it, the narrowest first, with the id of its scope where it has some."""
+        found: list[tuple[str, str | None]] = []
+        for reply in sorted(self.replies, key=lambda reply: reply != "once"):
+            if reply == "always" and self.scopes:
+                found += [(reply, scope.id) for scope in self.scopes]
+            elif reply != "reject":
+                found.append((reply, None))
+        return tuple(found)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:

@@ -25,16 +25,19 @@ DECISIONS = {
 
 # Every line has every field, in this order; null where there is nothing to say. Programs rely on the names.
 FIELDS = (
-    *("cursor", "at", "decision", "decided_by", "by", "via", "token", "address"),
+    *("cursor", "at", "decision", "decided_by", "by", "via", "identity", "token", "address"),
     *("ask", "kind", "title", "agent", "session", "run", "step", "cwd", "machine"),
     *("answers", "reply", "scope", "patterns", "input", "reason", "notes", "why"),
 )
 
 
 @lru_cache(maxsize=4096)
-def source(token: str, address: str | None) -> str:
-    """Where a decision came from, as a `Change` carries it. Remembered, since a caller rarely decides only once."""
-    return json.dumps({"token": token, "address": address})
+def source(token: str | None, address: str | None, *, identity: str = "strong") -> str:
+    """Where a decision came from, as a `Change` carries it. Remembered, since a caller rarely decides only once.
+
+    `identity` says how sure it is who that was: `strong`, or `shared` where others could have been it too.
+    """
+    return json.dumps({"token": token, "address": address, "identity": identity})
 
 
 async def lines(
@@ -60,6 +63,7 @@ def line(event: StoredEvent) -> dict[str, Any]:
         "at": time_text(event.at),
         "decision": decision,
         **_who(decision, answer, token=came["token"]),
+        "identity": came.get("identity"),
         "token": came["token"],
         "address": came["address"],
         "ask": ask.id,

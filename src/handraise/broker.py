@@ -16,12 +16,12 @@ import heapq
 import json
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from handraise.asks import Answer, Ask, Handling, State, bound, fit
 from handraise.clock import Clock, SystemClock
@@ -41,13 +41,16 @@ from handraise.errors import (
 from handraise.events import Event
 from handraise.feed import Feeds
 from handraise.grants import Grants
+from handraise.links import Links
 from handraise.metrics import Counts
 from handraise.policies import Forward, policy_for
 from handraise.policies.carried import carried
 from handraise.policies.remembered import remembered
 from handraise.policies.ruled import ruled
+from handraise.presence import Presence
 from handraise.rulebook import Rulebook
 from handraise.sessions import Sessions
+from handraise.showings import Showings
 from handraise.stores import NOTHING_BESIDE, Beside, Change, NewAsk, Opened, Query, Store
 from handraise.tables import writable
 from handraise.wire import (
@@ -56,6 +59,9 @@ from handraise.wire import (
     answer_text,
     content_text,
 )
+
+if TYPE_CHECKING:
+    from handraise.channels import Showing
 
 __all__ = ["Broker", "Companion"]
 
@@ -68,6 +74,8 @@ PRUNE_EVERY = 60_000  # milliseconds
 BETWEEN_PRUNES = 0.05  # seconds
 MOST_REMEMBERED = 4096  # asks whose content is kept parsed, so that an answer is checked without reading it
 SETTLED = frozenset({"answered", "rejected", "withdrawn"})
+UNSEEN_AFTER = 10_000  # milliseconds that other channels get to show what one could not
+BY_UNSEEN = "policy:unseen"  # who gave an answer because nobody could be asked
 BY_AGENT = "agent"  # who gave an answer that an agent learned without us
 
 
@@ -107,6 +115,10 @@ class Broker:
         self.clock: Clock = clock or SystemClock()
         self.feeds = Feeds(store, self.clock)
         self.sessions = Sessions(store)
+        self.showings = Showings(store)
+        self.links = Links(store, clock=self.clock)
+        self.address = ""  # where people open the desk
+        self.presence = Presence()  # of people who look at what waits
         self.grants = Grants(store)
         self.rules = rules or Rulebook(store)
         self.handling = handling or Handling()
@@ -118,6 +130,8 @@ class Broker:
         self._waiters: dict[str, list[asyncio.Future[Stored | None]]] = {}
         self._deadlines: list[tuple[int, str]] = []
         self._deliveries: list[tuple[str, str | None]] = []
+        self._doubtful: list[tuple[int, str]] = []  # asks that a channel could not show, and when to look again
+        self._alarmed: set[str] = set()  # open asks of which it was told that nobody sees them
         self._flushing = asyncio.Lock()
         self._chores = asyncio.Event()
         self._cancel_timer: Callable[[], None] = lambda: None
@@ -511,6 +525,77 @@ class Broker:
             raise _lost(stored)
         return stored
 
+    # Showing ----------------------------------------------------------------------------------------------
+
+    async def link(self, id: str, *, by: str, via: str) -> str:
+        """Where whoever opens it may answer this ask, once, in the name of `by`.
+
+        Raises AskNotFound, AlreadyAnswered, AskWithdrawn.
+        """
+        stored = await self.pending(id)
+        secret, _ = await self.links.make(stored.id, by=by, via=via, maker="")
+        return f"{self.address}/a/{secret}"
+
+    async def showed(
+        self, id: str, state: Showing, *, channel: str, place: str | None = None, error: str | None = None
+    ) -> None:
+        """What became of showing an ask in a channel. One that nobody could be shown does not wait unseen."""
+        now = self.clock.now()
+        if state == "failed":
+            self._doubtful.append((now + UNSEEN_AFTER, id))
+            self.clock.call_at(now + UNSEEN_AFTER, self._chores.set)
+        await self.showings.write(id, channel, state, place=place, error=error, at=now)
+
+    async def places(self, channel: str) -> Mapping[str, str]:
+        return await self.showings.places(channel)
+
+    async def left(self, id: str, *, channel: str) -> None:
+        await self.showings.leave(id, channel, at=self.clock.now())
+
+    async def _look_again(self) -> None:
+        """At what a channel could not show: no other has shown it since, and nobody looks at the desk."""
+        now = self.clock.now()
+        due = dict.fromkeys(id for when, id in self._doubtful if when <= now)
+        try:
+            for id in due:
+                trouble = None if await self.presence.is_there() else await self.showings.trouble(id)
+                if trouble is not None:
+                    await self._go_on_unseen(id, trouble)
+        except StoreError as failure:
+            log.error("what nobody was shown could not be looked at, trying again: %s", failure)
+            self.clock.call_at(now + RETRY, self._chores.set)
+            return
+        self._doubtful = [(when, id) for when, id in self._doubtful if when > now]
+
+    async def _go_on_unseen(self, id: str, trouble: str) -> None:
+        """What policy says about silence happens now. Where it says to wait, that is told as an alarm."""
+        now = self.clock.now()
+        stored = await self.store.get(id)
+        if stored is None or stored.state != "asked" or id in self._alarmed:
+            return
+        log.error("nobody could be shown ask %s: %s", id, trouble)
+        self.counts.unseen += 1
+        if stored.fallback is None:
+            self._alarmed.add(id)  # told once, however often the channel tries
+            alarm = Change(states=("asked",), set={"state": "asked"}, event="unseen", at=now)
+            rung = await self.store.change(id, alarm)
+            if rung is None or not rung.done:
+                self._alarmed.discard(id)
+            return
+        reason = f"nobody could be shown this ({trouble})"
+        fallback = stored._replace(answer=stored.fallback).settled()
+        assert fallback is not None
+        answer = replace(
+            fallback,
+            by=BY_UNSEEN,
+            reason=reason if fallback.rejected else None,
+            why=(reason, *fallback.why[1:]),
+        )
+        changed = await self.store.change(id, await self._closed_by_policy(stored, answer, at=now))
+        if changed is not None and changed.done:
+            self.counts.decided(BY_UNSEEN, after=now - stored.asked_at)
+            self._taken_by_companion(changed.stored)
+
     # Reading ----------------------------------------------------------------------------------------------
 
     async def stored(self, id: str) -> Stored:
@@ -601,6 +686,7 @@ class Broker:
                 else:  # another desk's; under an id that was pruned it may ask something else
                     self._remembered.pop(stored.id, None)
             if stored.state in SETTLED:
+                self._alarmed.discard(stored.id)
                 for settled in self._waiters.pop(stored.id, ()):
                     if not settled.done():
                         settled.set_result(stored)
@@ -621,6 +707,7 @@ class Broker:
             self._chores.clear()
             await self._flush_deliveries()
             await self._expire()
+            await self._look_again()
             self._set_timer()
 
     async def _expire(self) -> None:
@@ -647,14 +734,16 @@ class Broker:
             return None
         fallback = stored._replace(answer=stored.fallback).settled()
         assert fallback is not None
-        state, told = _closing(fallback)
-        answer = answer_text(fallback, at=now)
+        # A deadline that was moved meanwhile is not due, and its own entry is in the heap.
+        return id, await self._closed_by_policy(stored, fallback, at=now, due=now)
+
+    async def _closed_by_policy(self, stored: Stored, answer: Answer, *, at: int, due: int | None = None) -> Change:
+        state, told = _closing(answer)
         beside = NOTHING_BESIDE
         if stored.agent in self.companions:
-            beside = await self._beside(stored.ask(), fallback, at=now)
-        # A deadline that was moved meanwhile is not due, and its own entry is in the heap.
-        closing = {"state": state, "answer": answer}
-        return id, Change(states=("asked",), set=closing, event=told, at=now, due=now, beside=beside)
+            beside = await self._beside(stored.ask(), answer, at=at)
+        closing = {"state": state, "answer": answer_text(answer, at=at)}
+        return Change(states=("asked",), set=closing, event=told, at=at, due=due, beside=beside)
 
     async def _forget_in_turn(self, keep: timedelta) -> None:
         """Prune what is too old, a little at a time, so that nobody's write waits for it."""
@@ -666,6 +755,7 @@ class Broker:
                     gone = await self.store.prune(before=before, limit=MOST_AT_ONCE)
                     self.counts.pruned += gone
                     await asyncio.sleep(BETWEEN_PRUNES)
+                await self.showings.forget(limit=MOST_AT_ONCE)
             except StoreError as failure:
                 log.error("what is older than %s could not be pruned, trying again later: %s", keep, failure)
             later = asyncio.Event()

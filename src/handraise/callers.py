@@ -23,15 +23,15 @@ class Gone(Exception):
     """The caller hung up. Nobody is left to be told anything."""
 
 
-async def read_body(scope: Scope, receive: Receive) -> bytes:
+async def read_body(scope: Scope, receive: Receive, *, most: int = MOST_BYTES) -> bytes:
     """The whole body. Raises TooLarge without keeping more than the limit, Gone when the caller hangs up.
 
     What comes after the limit is left to uvicorn, which reads it and throws it away. Closing the connection instead
     would reset it under a caller that still sends, and the refusal would never be read.
     """
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > MOST_BYTES:
-            raise _too_large()
+        if name == b"content-length" and value.isdigit() and int(value) > most:
+            raise _too_large(most)
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -40,15 +40,15 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
             raise Gone
         chunk = message.get("body", b"")
         size += len(chunk)
-        if size > MOST_BYTES:
-            raise _too_large()
+        if size > most:
+            raise _too_large(most)
         chunks.append(chunk)
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _too_large() -> TooLarge:
-    return TooLarge(f"the body is larger than {MOST_BYTES // 1024 // 1024} MiB; ask with less text")
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {most // 1024 // 1024} MiB; ask with less text")
 
 
 def hung_up(receive: Receive) -> bool:

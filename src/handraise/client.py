@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx2
@@ -43,6 +43,9 @@ from handraise.errors import (
 from handraise.events import Asked, Event
 from handraise.transports.sse import Frames
 from handraise.wire import ask_fields, handling_fields, parse_ask, parse_event
+
+if TYPE_CHECKING:
+    from handraise.channels import Showing
 
 __all__ = ["Client", "Desk", "addresses", "secret"]
 
@@ -200,6 +203,26 @@ class Client:
 
     async def keep_waiting(self, id: str) -> Ask:
         return _ask(await self._call("POST", f"/v1/asks/{quote(id, safe='')}/keep-waiting", body={}))
+
+    # Showing ----------------------------------------------------------------------------------------------
+
+    async def link(self, id: str, *, by: str, via: str) -> str:
+        """Where whoever opens it may answer this ask, once, in the name of `by` if our token may speak for others."""
+        told = await self._call("POST", f"/v1/asks/{quote(id, safe='')}/link", body={"by": by, "via": via})
+        return _ours(told, lambda told: str(json.loads(told)["url"]))
+
+    async def showed(
+        self, id: str, state: Showing, *, channel: str, place: str | None = None, error: str | None = None
+    ) -> None:
+        body = {"channel": channel, "state": state, "place": place, "error": error}
+        await self._call("POST", f"/v1/asks/{quote(id, safe='')}/showings", body=body)
+
+    async def places(self, channel: str) -> Mapping[str, str]:
+        told = await self._call("GET", f"/v1/channels/{quote(channel, safe='')}/places")
+        return _ours(told, lambda told: {str(ask): str(place) for ask, place in json.loads(told)["places"].items()})
+
+    async def left(self, id: str, *, channel: str) -> None:
+        await self._call("POST", f"/v1/asks/{quote(id, safe='')}/showings", body={"channel": channel, "left": True})
 
     # Reading ----------------------------------------------------------------------------------------------
 

@@ -15,19 +15,21 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
-from handraise.asks import Handling
+from handraise.asks import LONGEST_NAME, Handling
 from handraise.chat import APIS, ChatSettings, ModelTable
 from handraise.errors import SettingsError
+from handraise.people import MAY, USUALLY, Person
 from handraise.policies import policy_for
 from handraise.rules.reading import find_project, rules_in
 from handraise.wire import parse_handling
 from handraise.words import LANGUAGES
 
-__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "AgentTable", "Settings", "load", "parse_addresses"]
+__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "AgentTable", "ChannelTable", "Settings", "load", "parse_addresses"]
 
 DEFAULT_PORT = 4263
 MOST_DAYS = 36_500
 SHORTEST_LEASE, LONGEST_LEASE = 1, 3600  # seconds
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 
 
@@ -41,6 +43,14 @@ class AgentTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelTable:
+    """`[channels.NAME]`: a place where people are reached."""
+
+    kind: str  # which channel it is; NAME where that is not said
+    table: Mapping[str, Any] = field(default_factory=dict)  # the rest, which that channel reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     home: Path
     url: str | None = None  # one address or several with commas; None leaves it to `desk.json` and the default
@@ -49,6 +59,7 @@ class Settings:
     handling: Handling = field(default_factory=Handling)
     host: str = "127.0.0.1"
     allowed_hosts: tuple[str, ...] = ()
+    address: str | None = None  # where people open the desk from elsewhere; None: where it listens
     tls_cert: Path | None = None  # with `tls_key`, what the desk shows to those who call it by https
     tls_key: Path | None = None
     keep: timedelta | None = None  # how long events and settled asks are kept; None is for ever
@@ -58,6 +69,8 @@ class Settings:
     language: str | None = None  # what the terminal speaks; None leaves it to its locale
     agents: Mapping[str, AgentTable] = field(default_factory=dict)
     chat: ChatSettings = field(default_factory=ChatSettings)
+    channels: Mapping[str, ChannelTable] = field(default_factory=dict)
+    people: Mapping[str, Person] = field(default_factory=dict)
     user: Path | None = None  # where the user's own config.toml is, or would be
     project: Path | None = None  # the handraise.toml that was read
 
@@ -158,14 +171,14 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
         table = tomllib.loads(text)
     except (OSError, ValueError) as problem:
         raise SettingsError(f"{file} cannot be read: {problem}") from None
-    unknown = set(table) - {"policy", "desk", "terminal", "agents", "rules", "chat", "models"}
+    unknown = set(table) - {"policy", "desk", "terminal", "agents", "rules", "chat", "models", "channels", "people"}
     if unknown:
         raise SettingsError(
             f"{file}: unknown table [{sorted(unknown)[0]}]; known are [policy], [[rules]], [desk], [terminal], "
-            "[agents.…], [chat] and [models.…]"
+            "[agents.…], [chat], [models.…], [channels.…] and [people.…]"
         )
     rules_in(text, file=file)  # the desk reads them when they are needed, so that a change counts at once
-    known = {"host", "allowed_hosts", "tls_cert", "tls_key", "keep_days", "lease", "inspect"}
+    known = {"host", "allowed_hosts", "tls_cert", "tls_key", "keep_days", "lease", "inspect", "address"}
     desk = _table(table, "desk", file=file, known=known)
     policy = _table(table, "policy", file=file)
     try:
@@ -192,6 +205,9 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
     inspect = desk.get("inspect", settings.inspect)
     if not isinstance(inspect, bool):
         raise SettingsError(f"{file}: [desk] inspect is true or false")
+    address = desk.get("address", settings.address)
+    if address is not None and (not isinstance(address, str) or not _is_address(address)):
+        raise SettingsError(f"{file}: [desk] address is where people open it, as in https://desk.example.com")
     if desk and not own:
         raise SettingsError(
             f"{file}: [desk] says who reaches your desk and what it keeps, so it belongs in your own config.toml"
@@ -211,8 +227,16 @@ def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
         raise SettingsError(
             f"{file}: [chat] and [models] say where your keys are sent, so they belong in your own config.toml"
         )
+    if not own and ("channels" in table or "people" in table):
+        raise SettingsError(
+            f"{file}: [channels] and [people] say who is told what and who may answer, so they belong in your own "
+            "config.toml"
+        )
     return replace(
         settings,
+        channels=_channels(table, file=file) if own else settings.channels,
+        people=_people(table, file=file) if own else settings.people,
+        address=None if address is None else address.rstrip("/"),
         chat=_chat(table, file=file) if own else settings.chat,
         handling=handling,
         host=host,
@@ -278,6 +302,44 @@ def _chat(table: dict[str, Any], *, file: Path) -> ChatSettings:
     if not _texts(tools) or not all(name.count(":") == 1 for name in tools):
         raise SettingsError(f'{file}: [chat] tools is a list of functions, as in ["package.module:function"]')
     return ChatSettings(models=models, model=model, instructions=instructions, tools=tuple(tools))
+
+
+def _channels(table: dict[str, Any], *, file: Path) -> dict[str, ChannelTable]:
+    found: dict[str, ChannelTable] = {}
+    channels = _table(table, "channels", file=file)
+    for name in channels:
+        given = dict(_table(channels, name, file=file, shown=f"channels.{name}"))
+        kind = given.pop("kind", name)
+        if not _NAME.fullmatch(name) or not isinstance(kind, str) or not kind:
+            raise SettingsError(
+                f"{file}: [channels.{name}] a channel is called by letters, digits, - and _, and its kind is a text"
+            )
+        found[name] = ChannelTable(kind=kind, table=given)
+    return found
+
+
+def _people(table: dict[str, Any], *, file: Path) -> dict[str, Person]:
+    found: dict[str, Person] = {}
+    people = _table(table, "people", file=file)
+    for name in people:
+        given = dict(_table(people, name, file=file, shown=f"people.{name}"))
+        may, notify = given.pop("may", list(USUALLY)), given.pop("notify", [])
+        if name.startswith("policy:") or name == "agent" or len(name) > LONGEST_NAME:
+            raise SettingsError(f"{file}: [people.{name}] nobody is called that; choose another name")
+        if not _texts(may) or set(may) - set(MAY):
+            raise SettingsError(f"{file}: [people.{name}] may is a list of {', '.join(MAY)}")
+        if not _texts(notify):
+            raise SettingsError(f'{file}: [people.{name}] notify is a list of addresses, as in ["ntfys://ntfy.sh/…"]')
+        if not all(isinstance(known, str) and known for known in given.values()):
+            raise SettingsError(
+                f'{file}: [people.{name}] says how each channel knows this person, as in linear = "ana@example.com"'
+            )
+        found[name] = Person(name=name, known_as=given, notify=tuple(notify), may=tuple(may))
+    for channel in {channel for person in found.values() for channel in person.known_as}:
+        known = [person.known_as[channel].casefold() for person in found.values() if channel in person.known_as]
+        if len(set(known)) < len(known):
+            raise SettingsError(f"{file}: [people] two of them are the same in {channel}; an answer would be either's")
+    return found
 
 
 def _texts(value: Any) -> bool:

@@ -16,6 +16,7 @@ __all__ = [
     "Event",
     "Rejected",
     "Unknown",
+    "Unseen",
     "Withdrawn",
     "event",
 ]
@@ -63,6 +64,13 @@ class DeadlineMoved(Event):
     type = "deadline_moved"
 
 
+class Unseen(Event):
+    """No channel could show it and nobody looks at the desk. It goes on waiting."""
+
+    __slots__ = ()
+    type = "unseen"
+
+
 class Unknown(Event):
     """An event of a newer desk. Its ask is still good to read."""
 
@@ -71,7 +79,7 @@ class Unknown(Event):
 
 
 _TYPES: dict[str, type[Event]] = {
-    kind.type: kind for kind in (Asked, Answered, Rejected, Withdrawn, Delivered, DeadlineMoved)
+    kind.type: kind for kind in (Asked, Answered, Rejected, Withdrawn, Delivered, DeadlineMoved, Unseen)
 }
 
 

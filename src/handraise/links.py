@@ -23,7 +23,7 @@ class Link(NamedTuple):
     ask: str
     by: str  # who answers with it, as its maker said
     via: str
-    maker: str  # the token it was made with
+    maker: str  # the token it was made with; empty where the desk itself did
     expires_at: int
     used_at: int | None
 

@@ -40,7 +40,17 @@ class Histogram:
 class Counts:
     """What this desk did since it started. What other desks did on the same database is counted there."""
 
-    __slots__ = ("answers", "delivered", "failed", "permissions", "pruned", "questions", "races_lost", "withdrawn")
+    __slots__ = (
+        "answers",
+        "delivered",
+        "failed",
+        "permissions",
+        "pruned",
+        "questions",
+        "races_lost",
+        "unseen",
+        "withdrawn",
+    )
 
     def __init__(self) -> None:
         self.questions = 0  # raised
@@ -56,6 +66,7 @@ class Counts:
         self.delivered = 0
         self.failed = 0  # deliveries
         self.pruned = 0  # events
+        self.unseen = 0  # asks that no channel could show while nobody looked
 
     def decided(self, by: str, *, after: int) -> None:
         """An ask has its answer `after` this many milliseconds. `by` is that of the answer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -18,7 +18,7 @@ from handraise.agents import Message, Mode
 from handraise.asks import Handling, Origin
 from handraise.errors import SessionEnded, SessionNotFound
 from handraise.keys import Keys
-from handraise.stores import Database, Row
+from handraise.stores import Database, Row, Statement
 from handraise.tables import writable
 from handraise.wire import handling_fields, parse_handling, time_text
 
@@ -263,22 +263,23 @@ class Sessions:
         )
         return [reply for (reply,) in rows]
 
-    async def order(self, session: str, kind: Kind, text: str = "", *, at: int) -> None:
-        """Raises SessionNotFound, and SessionEnded where it is over or was never ours to steer."""
+    async def order(
+        self, session: str, kind: Kind, text: str = "", *, at: int, beside: Sequence[Statement] = ()
+    ) -> None:
+        """Raises SessionNotFound, and SessionEnded where it is over or was never ours to steer.
+
+        `beside` is written in the same commit.
+        """
         record = await self.get(session)
         if record.state is None:
             raise SessionEnded(session, state="not one that was started here, so it cannot be steered from here")
         if record.state == "done":
             raise SessionEnded(session)
-        await self._database.write(
+        order = (
             "insert into orders (id, session, kind, text, created_at) values (?, ?, ?, ?, ?)",
-            self._keys.make(at),
-            session,
-            kind,
-            writable(text),
-            at,
-            topic=TOPIC,
+            (self._keys.make(at), session, kind, writable(text), at),
         )
+        await self._database.write_all(order, *beside, topic=TOPIC)
 
     async def messages(
         self, session: str, *, after: str = "", before: str | None = None, limit: int = 200

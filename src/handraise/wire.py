@@ -381,6 +381,24 @@ class LinkBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShowingBody:
+    """What `POST /v1/asks/{id}/showings` takes: what became of it in a channel, or that nothing is left to do there."""
+
+    channel: Annotated[Name, Field(pattern=_NO_CONTROLS)]
+    state: Literal["sent", "shown", "failed"] | None = None
+    place: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None  # the channel's own word for where
+    error: Annotated[str, Field(max_length=2_000)] | None = None
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelTestBody:
+    """What `POST /v1/channels/{name}/test` takes."""
+
+    where: Annotated[str, Field(max_length=2_000)] = ""  # in a channel that shows only what belongs to a place in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalAnswer(AnswerBody):
     """What a person said in the agent's own terminal, as the agent learned it."""
 

@@ -34,6 +34,9 @@ def by_policy(answer: Answer) -> str:
     if name == "timeout":
         waited, *chose = [*answer.why, "no answer in time"]
         return f"chosen by policy {chose[0] if len(chose) > 1 else name}, since there was {waited}"
+    if name == "unseen":
+        unseen, *chose = [*answer.why, "nobody could be asked"]
+        return f"chosen by policy {chose[0] if len(chose) > 1 else name}, since {unseen}"
     if name == "carried":  # a person was, and the agent of an attempt before has it
         return "; ".join(answer.why)
     return f"chosen by policy {name}, no person was asked"

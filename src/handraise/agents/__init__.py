@@ -37,7 +37,17 @@ __all__ = [
     "Wire",
 ]
 
-SECRETS = frozenset({"HANDRAISE_TOKEN", "HANDRAISE_DATABASE"})
+# What would let an agent answer what it asks itself: at the desk, or in a place where people do.
+SECRETS = frozenset(
+    {
+        "HANDRAISE_TOKEN",
+        "HANDRAISE_DATABASE",
+        "LINEAR_TOKEN",
+        "LINEAR_CLIENT_ID",
+        "LINEAR_CLIENT_SECRET",
+        "LINEAR_WEBHOOK_SECRET",
+    }
+)
 
 
 class Asker(Protocol):
@@ -222,10 +232,12 @@ class AgentSettings:
     command: tuple[str, ...] = ()  # empty: the program of that name on the PATH
     env: Mapping[str, str] = field(default_factory=dict)
     handling: Handling = field(default_factory=Handling)  # that of the settings, for asks that name none
+    secrets: frozenset[str] = frozenset()  # variables, beside SECRETS, that it is not started with
 
     def environment(self, *, without: Collection[str] = ()) -> dict[str, str]:
         """What the agent is started with: ours but for some names and for what would let it answer its own asks."""
-        ours = {name: value for name, value in os.environ.items() if name not in SECRETS and name not in without}
+        kept = SECRETS | self.secrets | set(without)
+        ours = {name: value for name, value in os.environ.items() if name not in kept}
         return {**ours, **self.env}
 
 

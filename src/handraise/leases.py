@@ -1,0 +1,49 @@
+"""What one of several desks on a database has for the next seconds: a channel that it runs, people who look at it.
+
+Whoever says nothing for that long has it no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from handraise.errors import StoreError
+from handraise.stores import Database
+
+__all__ = ["Leases"]
+
+SOON = 2.0  # seconds
+
+
+class Leases:
+    """Those of one desk, which is called `owner`."""
+
+    def __init__(self, database: Database, *, owner: str, seconds: float) -> None:
+        self._database = database
+        self.owner = owner
+        self.seconds = seconds
+
+    async def hold(self, name: str) -> bool:
+        """Whether it is ours from now on, for as long as a lease lasts."""
+        clock = self._database.clock
+        rows = await self._database.write(
+            f"insert into leases (name, owner, lease_until) values (?, ?, {clock} + ?) "  # noqa: S608 - our own clock
+            "on conflict (name) do update set owner = excluded.owner, lease_until = excluded.lease_until "
+            f"where leases.owner = excluded.owner or leases.lease_until < {clock} returning name",
+            name,
+            self.owner,
+            round(self.seconds * 1000),
+        )
+        return bool(rows)
+
+    async def let_go(self, name: str) -> None:
+        """At once, where the database takes that soon; else it runs out by itself."""
+        with suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(SOON):
+                await self._database.write("delete from leases where name = ? and owner = ?", name, self.owner)
+
+    async def held(self) -> list[str]:
+        """What any desk has now."""
+        rows = await self._database.read(f"select name from leases where lease_until >= {self._database.clock}")  # noqa: S608
+        return [name for (name,) in rows]
