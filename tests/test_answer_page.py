@@ -526,19 +526,22 @@ async def test_a_reply_that_was_not_offered_is_refused(quick: Served) -> None:
     assert (await quick.get("p1"))["state"] == "asked"
 
 
-async def test_what_is_risky_is_allowed_only_with_a_second_mark(quick: Served) -> None:
-    url = await wanted(quick, {**BASH, "command": "rm -rf /srv/shop"}, id="p1")
-    nobody = await quick.client()
+async def test_what_is_risky_is_denied_there_and_allowed_only_at_the_desk(desk: Served) -> None:
+    url = await wanted(desk, {**BASH, "command": "rm -rf /srv/shop"}, id="a/p1")
+    nobody = await desk.client()
     shown = Form(await nobody.get(url))
-    assert shown.fields("sure") and "Run it" in shown.text
-    refused_ = await fill(nobody, url, do="allow", reply="0", reason="kept")
-    assert refused_.status_code == 422 and "Tick “Run it”" in refused_.text and "kept" in refused_.text
-    assert (await quick.get("p1"))["state"] == "asked"
-    assert (await fill(nobody, url, do="allow", reply="0", sure="yes")).status_code == 200
-    harmless = Form(await nobody.get(await wanted(quick, {**HARMLESS, "scopes": []})))
-    assert not harmless.fields("sure")
-    again = await wanted(quick, {**BASH, "command": "rm -rf /srv/shop"}, id="p2")
-    assert (await fill(nobody, again, do="deny")).status_code == 200, "to deny it takes no mark"
+    assert shown.buttons == ["deny"] and not shown.fields("reply")
+    assert "sign in at the desk" in shown.text
+    assert [attrs["href"] for tag, attrs in shown.tags if tag == "a"] == ["/#/ask/a%2Fp1"]
+    for tried in ({"reply": "0"}, {"reply": "2"}, {"reply": "0", "sure": "yes"}, {}):
+        refused_ = await fill(nobody, url, do="allow", reason="kept", **tried)
+        assert refused_.status_code == 403
+        assert "Nothing was sent yet" in refused_.text and "kept" in refused_.text
+    assert (await desk.get("a/p1"))["state"] == "asked"
+    assert (await fill(nobody, url, do="deny", reason="not this folder")).status_code == 200
+    assert (await desk.get("a/p1"))["answer"]["reason"] == "not this folder"
+    harmless = Form(await nobody.get(await wanted(desk, HARMLESS)))
+    assert harmless.buttons == ["allow", "deny"] and "sign in at the desk" not in harmless.text
 
 
 async def test_a_plan_is_shown_as_a_plan(quick: Served) -> None:

@@ -24,12 +24,18 @@ import uvicorn
 from handraise import tls
 from handraise.agents import SECRETS, AgentSettings
 from handraise.broker import Broker
+from handraise.channels import ChannelSettings
 from handraise.chat.runtime import Chats
 from handraise.clock import Clock, SystemClock
 from handraise.config import AgentTable, Settings
-from handraise.errors import SettingsError, StoreError
+from handraise.errors import HandraiseError, SettingsError, StoreError
+from handraise.leases import Leases
 from handraise.masking import secret_values
 from handraise.metrics import Lag
+from handraise.people import People
+from handraise.plugins import load
+from handraise.presence import Presence
+from handraise.reaching import Channels, Made
 from handraise.rulebook import Rulebook, Trusted
 from handraise.server import create_app
 from handraise.server.acp import Acp
@@ -181,7 +187,8 @@ def bind(host: str, port: int) -> socket.socket:
 
 def wires_of(settings: Settings, broker: Broker) -> Wires:
     """Where raw messages are kept. No secret that this process knows of is among them."""
-    known = secret_values(os.environ, *(table.env for table in settings.agents.values()), names=SECRETS)
+    names = SECRETS | _channels_secrets(settings)
+    known = secret_values(os.environ, *(table.env for table in settings.agents.values()), names=names)
     known += [settings.token or "", urlsplit(settings.database).password or ""]
     return Wires(broker.store, clock=broker.clock, known=known, keep=settings.keep, is_on=settings.inspect)
 
@@ -228,9 +235,49 @@ def agents_of(settings: Settings) -> Agents:
 
     def made(name: str) -> AgentSettings:
         table = settings.agents.get(name, AgentTable())
-        return AgentSettings(home=settings.home, command=table.command, env=table.env, handling=settings.handling)
+        return AgentSettings(
+            home=settings.home,
+            command=table.command,
+            env=table.env,
+            handling=settings.handling,
+            secrets=_channels_secrets(settings),
+        )
 
     return Agents(made)
+
+
+def channels_of(settings: Settings, broker: Broker, *, worker: Worker | None) -> list[Made]:
+    """The channels as the settings have them. One that cannot be made is told, and holds up nobody."""
+    people, made = People(settings.people), []
+    for name, table in settings.channels.items():
+        given = ChannelSettings(
+            name=name,
+            table=table.table,
+            environ=os.environ,
+            people=people,
+            address=broker.address,
+            home=settings.home,
+            database=broker.store,
+            clock=broker.clock,
+            handling=broker.handling,
+            hands=worker,
+        )
+        plugin = None
+        try:
+            plugin = load("channels", table.kind)
+            made.append(Made(name=name, kind=table.kind, channel=plugin(given)))
+        except Exception as broken:
+            is_ours = isinstance(broken, HandraiseError)
+            log.error("[channels.%s] cannot be used: %s", name, broken, exc_info=not is_ours)
+            problem = str(broken) if is_ours else "it cannot be loaded; the log of the desk says why"
+            made.append(Made(name=name, kind=table.kind, problem=problem, reach=getattr(plugin, "reach", None)))
+    return made
+
+
+def _channels_secrets(settings: Settings) -> frozenset[str]:
+    """The variables that channels are signed in with, as their tables name them."""
+    named = (each.table.get(key) for each in settings.channels.values() for key in each.table if key.endswith("_env"))
+    return frozenset(name for name in named if isinstance(name, str))
 
 
 @asynccontextmanager
@@ -266,6 +313,19 @@ async def run_desk(
         runs = Runs(broker, config=settings.user.parent if settings.user is not None else None)
         is_alone = settings.database.startswith("sqlite:")
         chats = await parts.enter_async_context(Chats(broker, settings.chat, is_alone=is_alone))
+        broker.address = settings.address or url
+        own = f"{own_name(settings.home)} {os.getpid()}"
+        leases = None if is_alone else Leases(broker.store, owner=own, seconds=settings.lease)
+        broker.presence = await parts.enter_async_context(Presence(leases))
+        reaching = await parts.enter_async_context(
+            Channels(
+                broker,
+                channels_of(settings, broker, worker=worker),
+                people=People(settings.people),
+                leases=leases,
+                has_worker=worker is not None,
+            )
+        )
         sign_in = SignIn(clock=broker.clock)
         lag = Lag()
         app = create_app(
@@ -281,7 +341,8 @@ async def run_desk(
             runs=runs,
             talks=chats,
             wires=wires,
-            allowed_hosts=(*settings.allowed_hosts, shown),
+            reaching=reaching,
+            allowed_hosts=(*settings.allowed_hosts, shown, urlsplit(broker.address).hostname or shown),
         )
         config = _uvicorn_config(app, settings)
         server = _Server(config, before_shutdown=lambda: _let_go(broker, worker, mcp, acp, runs, wires))

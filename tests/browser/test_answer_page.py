@@ -54,15 +54,14 @@ async def test_what_was_typed_is_still_there_when_it_does_not_fit(desk: Desk, pe
     assert (await desk.settled("q1"))["answer"]["answers"] == [["3"]]
 
 
-async def test_what_is_risky_wants_a_tick_first(desk: Desk, people: People) -> None:
+async def test_what_is_risky_can_only_be_denied_there(desk: Desk, people: People) -> None:
     await desk.want(id="p1", command="rm -rf build\u202e", replies=["once", "reject"], scopes=[])
     page = await opened(desk, people, "p1")
     await expect(page.get_by_text("\\u202e").first).to_be_visible()
-    await page.get_by_role("button", name="Allow once").click()
-    assert (await desk.get("p1"))["state"] == "asked"
-    await page.get_by_label("Run it").check()
-    await page.get_by_role("button", name="Allow once").click()
-    assert (await desk.settled("p1"))["answer"]["reply"] == "once"
+    await expect(page.get_by_role("link", name="Open it at the desk")).to_have_attribute("href", "/#/ask/p1")
+    assert await page.get_by_role("button", name="Allow").count() == 0
+    await page.get_by_role("button", name="Deny").click()
+    assert (await desk.settled("p1"))["answer"]["reply"] == "reject"
 
 
 async def test_to_look_at_it_answers_nothing(desk: Desk, people: People) -> None:

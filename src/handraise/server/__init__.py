@@ -12,7 +12,8 @@ from handraise.broker import Broker
 from handraise.chat.runtime import Chats
 from handraise.errors import HandraiseError
 from handraise.metrics import Lag
-from handraise.server import audit, chats, rules, sessions
+from handraise.reaching import Channels
+from handraise.server import audit, channels, chats, rules, sessions
 from handraise.server import wires as wire_routes
 from handraise.server.acp import Acp
 from handraise.server.api import SignIn, on_error, routes
@@ -31,7 +32,7 @@ from handraise.worker import Worker
 
 __all__ = ["create_app"]
 
-PUBLIC = ("/healthz", "/signin/", "/a/")
+PUBLIC = ("/healthz", "/signin/", "/a/", "/webhooks/")  # what brings its own proof
 
 
 def create_app(
@@ -48,6 +49,7 @@ def create_app(
     runs: Runs | None = None,
     wires: Wires | None = None,
     talks: Chats | None = None,
+    reaching: Channels | None = None,
     allowed_hosts: Collection[str] = (),
 ) -> ASGIApp:
     """`attached` is for agents that call us from people's own terminals; without a worker nothing is started here.
@@ -55,10 +57,11 @@ def create_app(
     The hot routes are chosen before the framework sees them; the rest are ordinary."""
     asks = AskRoutes(broker)
     web = Web()
+    events = EventRoute(broker, chats=talks)
     hot: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
         "/v1/asks": asks,
         "/v1/deliveries": asks.deliveries,
-        "/v1/events": EventRoute(broker, chats=talks),
+        "/v1/events": events,
     }
     if mcp is not None:
         hot["/mcp"] = mcp
@@ -69,13 +72,14 @@ def create_app(
             *runbook.routes(broker),
             *(runs or Runs(broker)).routes(),
             *audit.routes(broker),
+            *(channels.routes(broker, reaching) if reaching is not None else ()),
             *(chats.routes(talks) if talks is not None else ()),
             *rules.routes(broker),
             *(attached.routes() if attached is not None else ()),
             *(acp.routes() if acp is not None else ()),
             *wire_routes.routes(broker, wires=wires or Wires(broker.store, clock=broker.clock, is_on=False)),
             *sessions.routes(broker, worker=worker),
-            *Pages(broker, tokens=tokens).routes(),
+            *Pages(broker, tokens=tokens, people=None if reaching is None else reaching.people).routes(),
             *web.routes(),
             *routes(broker, tokens=tokens, sign_in=sign_in, port=port, lag=lag),
         ],

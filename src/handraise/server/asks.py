@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from handraise.asks import Answer, Ask, Handling, Origin
 from handraise.broker import Broker
 from handraise.errors import AskDoesNotFit, AskNotFound, Forbidden, Overloaded
-from handraise.links import DAY, Links
+from handraise.links import DAY
 from handraise.server.gate import require, source_of
 from handraise.server.http import Gone, RouteNotFound, WrongMethod, hung_up, query, read_body, seconds_in, send_json
 from handraise.stores import Query
@@ -28,6 +28,7 @@ from handraise.wire import (
     DeliveriesBody,
     LinkBody,
     RejectBody,
+    ShowingBody,
     Stored,
     WithdrawBody,
     parse,
@@ -51,13 +52,13 @@ class AskRoutes:
         self._broker = broker
         self._most_waits = most_waits
         self._waits = 0
-        self._links = Links(broker.store, clock=broker.clock)
         self.actions: dict[str, Action] = {
             "answer": self._answer,
             "reject": self._reject,
             "keep-waiting": self._keep_waiting,
             "withdraw": self._withdraw,
             "link": self._link,
+            "showings": self._showed,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,11 +78,14 @@ class AskRoutes:
                     raise WrongMethod("use GET to read an ask", allow="GET")
                 await self._get(scope, receive, send, unquote(parts[3].decode("ascii")))
             case 5:
+                if parts[4] == b"showings" and method == "GET":
+                    await self._showings(scope, send, unquote(parts[3].decode("ascii")))
+                    return
                 action = self.actions.get(parts[4].decode("ascii"))
                 if action is None:
                     raise RouteNotFound("there is no such route; `/openapi.json` lists them")
                 if method != "POST":
-                    raise WrongMethod("use POST", allow="POST")
+                    raise WrongMethod("use POST", allow="GET, POST" if parts[4] == b"showings" else "POST")
                 await action(scope, receive, send, unquote(parts[3].decode("ascii")))
             case _:
                 raise RouteNotFound("there is no such route; `/openapi.json` lists them")
@@ -213,11 +217,30 @@ class AskRoutes:
         stored = await self._broker.pending((await self._seen(token, id)).id)
         by, _ = who(token, by=body.by, via=None)
         via = body.via if body.via and body.via != "policy" else "link"
-        secret, expires_at = await self._links.make(
+        secret, expires_at = await self._broker.links.make(
             stored.id, by=by, via=via, maker=token.name, seconds=body.expires_in or DAY
         )
         told = {"url": f"{Request(scope).base_url}a/{secret}", "expires_at": time_text(expires_at)}
         await send_json(send, to_json(told), status=201)
+
+    async def _showings(self, scope: Scope, send: Send, id: str) -> None:
+        token = require(scope, "answer")
+        stored = await self._seen(token, id)
+        told = [record.told() for record in await self._broker.showings.of(stored.id)]
+        await send_json(send, to_json({"showings": told}))
+
+    async def _showed(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
+        """From a channel that is a program of its own."""
+        token = require(scope, "answer")
+        body = parse(ShowingBody, await read_body(scope, receive))
+        if (body.state is None) != body.left:
+            raise BadBody("give a `state`, or `left: true` where nothing is left to do there")
+        stored = await self._seen(token, id)
+        if body.state is None:
+            await self._broker.left(stored.id, channel=body.channel)
+        else:
+            await self._broker.showed(stored.id, body.state, channel=body.channel, place=body.place, error=body.error)
+        await self._showings(scope, send, stored.id)
 
     async def deliveries(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/deliveries`: agents took answers, or could not."""

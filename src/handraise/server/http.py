@@ -11,6 +11,7 @@ from pydantic_core import to_json
 from starlette.types import Send
 
 from handraise.callers import MOST_BYTES, Gone, TooLarge, hung_up, read_body
+from handraise.channels import BadCall
 from handraise.errors import (
     AcpDiffers,
     AcpEnded,
@@ -116,6 +117,7 @@ _STATUS: list[tuple[type[HandraiseError], int]] = [
     (OutputDoesNotFit, 422),
     (SettingsError, 422),
     (BadBody, 400),
+    (BadCall, 401),
     (Unauthorized, 401),
     (Forbidden, 403),
     (ExtraMissing, 501),

@@ -43,6 +43,7 @@ NAMES = {
     "handraise_deliveries": ("counter", f"Answers reported {HERE} as taken by their agent, or as failed."),
     "handraise_races_lost": ("counter", f"Answers given {HERE} to what was settled already."),
     "handraise_asks_withdrawn": ("counter", f"Asks that their agent took back {HERE}."),
+    "handraise_asks_unseen": ("counter", f"Asks that no channel could show while nobody looked {HERE}."),
     "handraise_events_pruned": ("counter", f"Events forgotten {HERE}, because of their age."),
     "handraise_commits": ("counter", f"Commits {HERE}."),
     "handraise_commit_operations": ("histogram", f"Writes that shared one commit, for all {HERE}."),
@@ -94,6 +95,7 @@ class Metrics:
         yield _labelled("handraise_deliveries", "outcome", {"delivered": counts.delivered, "failed": counts.failed})
         yield _plain("handraise_races_lost", counts.races_lost)
         yield _plain("handraise_asks_withdrawn", counts.withdrawn)
+        yield _plain("handraise_asks_unseen", counts.unseen)
         yield _plain("handraise_events_pruned", counts.pruned)
         yield _plain("handraise_commits", sum(store.commits.values()))
         yield _histogram("handraise_commit_operations", _batches(store.commits))

@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from handraise.agents import MODES
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Ask
+from handraise.channels import Showing
 from handraise.chat import APIS
 from handraise.risks import RISKS
 from handraise.server.health import PROBLEMS
 from handraise.wire import (
     AnswerBody,
     AskBody,
+    ChannelTestBody,
     ChatBody,
     ChatMessageBody,
     ChatTitleBody,
@@ -31,6 +33,7 @@ from handraise.wire import (
     RuleTestBody,
     RunBody,
     SessionBody,
+    ShowingBody,
     TokenBody,
     WithdrawBody,
     json_schemas,
@@ -89,6 +92,7 @@ class _Route(NamedTuple):
 _TAGS = {
     "asks": "What agents ask and people answer.",
     "events": "What happens, as it happens.",
+    "channels": "The places where people are told what waits, and what became of it there.",
     "sessions": "Conversations with agents: those started here, with what was said in them, and those that ask from "
     "elsewhere.",
     "runs": "Workflows, their runs, and what waits for people in them.",
@@ -206,6 +210,76 @@ _ROUTES = (
         body_required=False,
         replies={201: ("AnswerLink", "The link, which is told only now.")},
         refusals=(*_READ, "ask_not_found", *_SETTLED, "store_failed"),
+    ),
+    _Route(
+        "GET /v1/asks/{id}/showings",
+        "list_where_an_ask_was_shown",
+        "Where it was sent or shown, and where that failed",
+        scope="answer",
+        replies={200: ("Showings", "The newest word of each channel, by name.")},
+        refusals=("ask_not_found",),
+        tag="channels",
+    ),
+    _Route(
+        "POST /v1/asks/{id}/showings",
+        "report_a_showing",
+        "For a channel that is a program of its own: what became of showing it there, or that nothing is left to do",
+        scope="answer",
+        body="ShowingBody",
+        replies={200: ("Showings", "It is written down. One that nobody could be shown does not wait unseen.")},
+        refusals=(*_READ, "ask_not_found", "store_failed"),
+        tag="channels",
+    ),
+    _Route(
+        "GET /v1/showings",
+        "list_showings",
+        "Where everything that waits was sent or shown, and where that failed, the oldest ask first",
+        scope="answer",
+        replies={200: ("WaitingShowings", "At most 1000 of them.")},
+        tag="channels",
+    ),
+    _Route(
+        "GET /v1/channels",
+        "list_channels",
+        "The channels of this desk, what each can do, and how it is",
+        scope="answer",
+        parameters=("examine",),
+        replies={200: ("Channels", "In the order of the settings.")},
+        refusals=("bad_request",),
+        tag="channels",
+    ),
+    _Route(
+        "GET /v1/channels/{channel}/places",
+        "list_what_a_channel_shows",
+        "For a channel that is a program of its own: what it has shown and not taken back, and where",
+        scope="answer",
+        replies={200: ("Places", "By ask; none for a channel that nobody knows.")},
+        refusals=("not_found",),
+        tag="channels",
+    ),
+    _Route(
+        "POST /v1/channels/{channel}/test",
+        "test_a_channel",
+        "Ask a question that this channel shows, like any other. What becomes of it is read from the ask",
+        scope="admin",
+        body="ChannelTestBody",
+        body_required=False,
+        replies={201: ("ChannelTest", "It waits for ten minutes.")},
+        refusals=(*_READ, "not_found", "settings", "store_failed"),
+        tag="channels",
+    ),
+    _Route(
+        "POST /webhooks/{channel}",
+        "call_a_channel",
+        "Where the place of a channel calls us. The channel finds out from body and headers who calls; what it says "
+        "is done afterwards",
+        scope=None,
+        replies={
+            200: ("Received", "It is written down."),
+            401: ("BadCall", "Nobody here is called by that place, or it cannot prove who it is."),
+        },
+        refusals=("too_large", "store_failed"),
+        tag="channels",
     ),
     _Route(
         "POST /v1/deliveries",
@@ -1047,6 +1121,7 @@ _PARAMETERS: dict[str, Schema] = {
         "after", {"type": "string", "pattern": r"^(?:[0-9]{1,18}-[0-9]{1,18})?$"}, "`next` of the page before."
     ),
     "checkpoint_state": _parameter("state", _one_of("open", "given", "withdrawn"), "Only those in this state."),
+    "channel_in_path": _in_path("channel", "The name of a channel, as the settings have it.", example="linear"),
     "name_in_path": _in_path("name", "The name of the token.", example="ci"),
     "rule_in_path": _in_path("rule", "The id of a rule that the desk keeps.", example="1f3a9c2e"),
     "code_in_path": _in_path("code", "What the link holds."),
@@ -1098,6 +1173,11 @@ _PARAMETERS: dict[str, Schema] = {
         _one_of("0", "1"),
         "1 starts each program to see for itself, which takes seconds and the scope `admin`.",
     ),
+    "examine": _parameter(
+        "examine",
+        _one_of("0", "1"),
+        "1 lets each channel look what is wrong with it, which may ask its place and takes the scope `admin`.",
+    ),
     "state": _parameter(
         "state",
         _one_of("asked", "answered", "rejected", "withdrawn", "settled"),
@@ -1116,9 +1196,9 @@ _PARAMETERS: dict[str, Schema] = {
     "worker": _parameter("worker", _TEXT, "Only what this worker waits for."),
     "also": _parameter(
         "also",
-        {**_TEXT, "examples": ["checkpoints,sessions,runs,chats"]},
-        "Tell, too, when some of these may have changed: `checkpoints`, `sessions`, `runs`, `chats`, with commas "
-        "between them. With `chats`, what replies grow by is told as well.",
+        {**_TEXT, "examples": ["checkpoints,sessions,runs,chats,showings"]},
+        "Tell, too, when some of these may have changed: `checkpoints`, `sessions`, `runs`, `chats`, `showings`, with "
+        "commas between them. With `chats`, what replies grow by is told as well.",
     ),
     "limit": _parameter("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "Asks a page."),
     "after_ask": _parameter("after", {**_COUNT, "maximum": 2**62}, "`next` of the page before."),
@@ -1182,6 +1262,11 @@ _REFUSALS = {
         401,
         "No token, or one that is not or no longer known.",
         "this needs a valid token: send `Authorization: Bearer …`; `handraise token add` makes one",
+    ),
+    "bad_call": _Refusal(
+        401,
+        "Who calls is not the place it says it is, or says something that cannot be used.",
+        "no channel 'nobody' of this desk is called by its place",
     ),
     "forbidden": _Refusal(
         403,
@@ -1453,6 +1538,9 @@ _MEANINGS = {
     "Scope.by_desk": "The desk remembers it, for the session and its subagents; the agent is only ever told `once`.",
     "WithdrawBody.answer": "What a person said in the agent's own terminal. One that does not fit is a withdrawal. Its "
     "`by` is not read: it is `agent`.",
+    "ShowingBody.place": "The channel's own word for where it is shown, to find it again.",
+    "ShowingBody.left": "It says there how it ended, or is gone: nothing is left to do.",
+    "ChannelTestBody.where": "In a channel that shows only what belongs to a place in it: which one.",
     "SessionBody.cwd": "A folder on the machine of the desk that starts it.",
     "SessionBody.mode": "What it may do without asking. Without one its own configuration decides.",
     "SessionBody.command": "What to run, for the agent `acp`: a program that speaks ACP, and its arguments.",
@@ -1498,6 +1586,13 @@ _ANSWERS_OR_REPLY = [
     },
 ]
 # Without options and own text nobody could answer.
+_STATE_OR_LEFT = [
+    {
+        "required": ["state"],
+        "properties": {"state": {"type": "string"}, "left": {"const": False}},
+    },
+    {"required": ["left"], "properties": {"left": {"const": True}, "state": {"type": "null"}}},
+]
 _UNANSWERABLE = {
     "required": ["custom"],
     "properties": {"custom": {"const": False}, "options": {"maxItems": 0}, "kind": {"const": "choice"}},
@@ -1518,6 +1613,8 @@ def _schemas() -> dict[str, Schema]:
         RejectBody,
         WithdrawBody,
         LinkBody,
+        ShowingBody,
+        ChannelTestBody,
         DeliveriesBody,
         SessionBody,
         PromptBody,
@@ -1539,6 +1636,7 @@ def _schemas() -> dict[str, Schema]:
         schemas[record]["properties"][name]["description"] = meaning
     schemas["AskBody"]["oneOf"] = _QUESTIONS_OR_PERMISSION
     schemas["AnswerBody"]["oneOf"] = _ANSWERS_OR_REPLY
+    schemas["ShowingBody"]["oneOf"] = _STATE_OR_LEFT
     schemas["Question"]["not"] = _UNANSWERABLE
     for name, always in _ALWAYS_TOLD.items():
         schemas[name]["required"] = always
@@ -1763,6 +1861,11 @@ _AUDIT_LINE: dict[str, Schema] = {
         ("decided_by", _one_of("person", "policy", "timeout", "agent"), "Who or what did."),
         ("by", _TEXT_OR_NULL, "The name that the decision carries. Programs of an admin may say another than theirs."),
         ("via", _TEXT_OR_NULL, "Through what: `http`, `cli`, `terminal`, `sdk`, `opencode`, `policy`, …"),
+        (
+            "identity",
+            {"type": ["string", "null"], "enum": ["strong", "shared", None]},
+            "How sure it is who decided: `shared` where others could have been it too. Null where nobody did.",
+        ),
         ("token", _TEXT_OR_NULL, "Name of the token it came with; null where no call was made."),
         ("address", _TEXT_OR_NULL, "Where the call came from, as the desk saw it: behind a proxy, the proxy."),
         ("ask", _TEXT, "Id of the ask."),
@@ -1784,6 +1887,30 @@ _AUDIT_LINE: dict[str, Schema] = {
         ("why", {**_LIST_OR_NULL, "items": _TEXT}, "How policy came to it: rules, the timeout."),
     )
 }
+_SHOWING: dict[str, Schema] = {
+    "channel": _TEXT,
+    "state": {
+        **_one_of(*get_args(Showing)),
+        "description": "`shown` where the place says that somebody saw it.",
+    },
+    "error": {**_TEXT_OR_NULL, "description": "Why it failed."},
+    "at": _TIME,
+}
+_REACH: dict[str, Schema] = {
+    name: {**schema, "description": meaning}
+    for name, schema, meaning in (
+        ("options", _COUNT, "Choices that it shows as controls of its own; 0: people read them and write."),
+        ("describes", {"type": "boolean"}, "With a line under each."),
+        ("multiple", {"type": "boolean"}, "Several of them at once."),
+        ("text", {"type": "boolean"}, "Own words in place."),
+        ("edits", {"type": "boolean"}, "What was posted is rewritten once it is settled."),
+        ("needs_address", {"type": "boolean"}, "It calls the desk, which must be reachable from there."),
+        ("acknowledge", {"type": ["number", "null"]}, "Seconds within which its calls must be answered."),
+        ("starts_agents", {"type": "boolean"}, "So it runs where a worker is."),
+        ("longest", _COUNT, "Characters of one message."),
+        ("identity", _one_of("strong", "shared"), "Whether it says which person answers, or only that somebody did."),
+    )
+}
 _PROBLEM_CODES: Schema = _list({"type": "string", "enum": list(PROBLEMS)})
 _SCOPES: Schema = _list({"type": "string", "enum": ["ask", "answer", "admin"]})
 
@@ -1795,7 +1922,7 @@ _TOLD: dict[str, Schema] = {
             "type": {
                 "type": "string",
                 "description": "Newer desks may tell more of them.",
-                "examples": ["asked", "answered", "rejected", "withdrawn", "delivered", "deadline_moved"],
+                "examples": ["asked", "answered", "rejected", "withdrawn", "delivered", "deadline_moved", "unseen"],
             },
             "at": _TIME,
             "ask": _ref("Ask"),
@@ -1817,7 +1944,7 @@ _TOLD: dict[str, Schema] = {
             "type": {"const": "changed", "type": "string"},
             "at": _TIME,
             "what": {
-                **_list({"type": "string", "enum": ["chats", "checkpoints", "runs", "sessions"]}),
+                **_list({"type": "string", "enum": ["chats", "checkpoints", "runs", "sessions", "showings"]}),
                 "description": "Of these something may have changed. The first hint of a stream names all you asked "
                 "for.",
             },
@@ -2014,6 +2141,28 @@ _TOLD: dict[str, Schema] = {
     "Token": _object({"name": _TEXT, "scopes": _SCOPES, "created_at": _TIME}),
     "Tokens": _object({"tokens": _list(_ref("Token"))}),
     "NewToken": _object({"name": _TEXT, "scopes": _SCOPES, "token": _TEXT}),
+    "Showing": _object(_SHOWING),
+    "Showings": _object({"showings": _list(_ref("Showing"))}),
+    "WaitingShowings": _object({"showings": _list(_object({"ask": _TEXT, **_SHOWING}))}),
+    "Reach": _object(_REACH),
+    "Channel": _object(
+        {
+            "name": {**_TEXT, "description": "As the settings call it."},
+            "kind": _TEXT,
+            "state": {
+                **_one_of("running", "elsewhere", "broken"),
+                "description": "`elsewhere` where another desk of the database runs it, or none can.",
+            },
+            "trouble": {**_TEXT_OR_NULL, "description": "Why it is broken."},
+            "reach": {"oneOf": [_ref("Reach"), {"type": "null"}], "description": "Null where it cannot be made."},
+            "problems": {**_list(_TEXT), "description": "With `examine`: what is wrong, and what to do."},
+        },
+        optional=["problems"],
+    ),
+    "Channels": _object({"channels": _list(_ref("Channel"))}),
+    "Places": _object({"places": {"type": "object", "additionalProperties": _TEXT}}),
+    "ChannelTest": _object({"ask": {**_TEXT, "description": "The id of the ask."}}),
+    "Received": _object({"received": {"const": True, "type": "boolean"}}),
     "AnswerLink": _object({"url": {"type": "string", "format": "uri"}, "expires_at": _TIME}),
     "SignInLink": _object({"url": {"type": "string", "format": "uri"}}),
     "Health": _object(
@@ -2182,6 +2331,7 @@ _EXAMPLES: dict[str, Any] = {
         "decided_by": "person",
         "by": "ana",
         "via": "http",
+        "identity": "strong",
         "token": "ana",
         "address": "127.0.0.1",
         "ask": "build-7",
@@ -2204,6 +2354,27 @@ _EXAMPLES: dict[str, Any] = {
     },
     "AnswerBody": {"answers": [["Postgres"]]},
     "RejectBody": {"reason": "let us talk first"},
+    "ShowingBody": {"channel": "pager", "state": "sent", "place": "message 17"},
+    "Showing": {"channel": "linear", "state": "failed", "error": "HTTP 500", "at": "2026-01-01T12:00:00.000Z"},
+    "ChannelTestBody": {"where": "ENG-42"},
+    "Channel": {
+        "name": "linear",
+        "kind": "linear",
+        "state": "running",
+        "trouble": None,
+        "reach": {
+            "options": 20,
+            "describes": False,
+            "multiple": False,
+            "text": True,
+            "edits": False,
+            "needs_address": True,
+            "acknowledge": 5.0,
+            "starts_agents": True,
+            "longest": 4000,
+            "identity": "strong",
+        },
+    },
     "LinkBody": {"by": "ana", "via": "mail", "expires_in": 3600},
     "WithdrawBody": {"reason": "aborted"},
     "DeliveriesBody": {"deliveries": [{"id": "build-7"}, {"id": "build-6", "error": "the agent had died"}]},

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from pydantic_core import from_json
 from starlette.requests import Request
@@ -39,7 +39,8 @@ from handraise.channels.terminal.drawing import (
 from handraise.clock import Clock
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn, StoreError
 from handraise.inert import has_hidden, inert, pieces
-from handraise.links import Link, Links
+from handraise.links import Link
+from handraise.people import People
 from handraise.server.http import read_body
 from handraise.tokens import Tokens
 from handraise.wire import Stored
@@ -91,10 +92,11 @@ def words_for(request: Request) -> Words:
 class Pages:
     """The answer pages. A link says by itself who may come in, so no token is wanted here."""
 
-    def __init__(self, broker: Broker, *, tokens: Tokens) -> None:
+    def __init__(self, broker: Broker, *, tokens: Tokens, people: People | None = None) -> None:
         self._broker = broker
         self._tokens = tokens
-        self._links = Links(broker.store, clock=broker.clock)
+        self._people = people or People()
+        self._links = broker.links
         self._guesses = _Guesses(broker.clock)
         self._style = SHEET.read_bytes()
 
@@ -126,7 +128,9 @@ class Pages:
         typed = _typed(await read_body(request.scope, request.receive))
         address = request.client.host if request.client else None
         try:
-            return await self._done(t, link, stored, typed, source=source(link.maker, address))
+            return await self._done(
+                t, link, stored, typed, source=source(link.maker or None, address, identity="shared")
+            )
         except (AlreadyAnswered, AskWithdrawn, AskNotFound):
             return _over(t, await self._broker.store.get(stored.id), status=409)
         except StoreError as failure:
@@ -142,13 +146,22 @@ class Pages:
             if self._guesses.too_many(address):
                 return page(t, t("link.unknown"), f"<p>{html.escape(t('link.tooMany'))}</p>", status=429)
             return page(t, t("link.unknown"), f"<p>{html.escape(t('link.unknown.text'))}</p>", status=404)
-        maker = self._tokens.named(link.maker)
-        if link.expires_at <= self._broker.clock.now() or maker is None or not maker.may("answer"):
-            return page(t, t("link.expired"), f"<p>{html.escape(t('link.expired.text'))}</p>", status=410)
+        if link.expires_at <= self._broker.clock.now():
+            return _over(t, None)
         stored = await self._broker.store.get(link.ask)
-        if stored is None or stored.state != "asked":
+        if stored is None or not self._counts(link, stored):
+            return _over(t, None)
+        if stored.state != "asked":
             return _over(t, stored, was_used=link.used_at is not None)
         return link, stored
+
+    def _counts(self, link: Link, stored: Stored) -> bool:
+        """A link is as good as the token it was made with; one of the desk's own, as the person it was made for."""
+        if not link.maker:
+            person = self._people.named(link.by)
+            return person is not None and person.may_decide(stored.ask())
+        maker = self._tokens.named(link.maker)
+        return maker is not None and maker.may("answer")
 
     async def _done(self, t: Words, link: Link, stored: Stored, typed: _Typed, *, source: str) -> Response:
         """Carry out what a button says. The form again, with what was typed, where something is missing or wrong."""
@@ -156,6 +169,8 @@ class Pages:
         if typed.button == "wait":
             stored = await self._broker.extend(stored.id, source=source)
             return _Card(t, stored, now=self._broker.clock.now()).form(typed, notice=t("link.waited"))
+        if typed.button == "allow" and card.is_risky:
+            return card.form(typed, problems=_Problems(page=[t("link.atDesk")]), status=403)
         said, problems = card.read(typed)
         if said is None:
             return card.form(typed, problems=problems, status=422)
@@ -271,7 +286,12 @@ class _Card:
         self._risks: list[str] = told.get("risks") or []
         self._commands: list[str] = told.get("commands") or []
         permission = self._ask.permission
-        self._ways = list(_ways(permission)) if permission is not None else []
+        self._ways = list(permission.ways) if permission is not None and not self._risks else []
+
+    @property
+    def is_risky(self) -> bool:
+        """Then it can only be denied here: a link proves no more than that somebody holds it."""
+        return bool(self._risks)
 
     def read(self, typed: _Typed) -> tuple[_Said | None, _Problems]:
         """What the person says; None and the problems where that is not clear yet."""
@@ -308,13 +328,8 @@ class _Card:
 
     def _reply(self, typed: _Typed, *, reason: str | None) -> tuple[_Said | None, _Problems]:
         picked = typed.option("reply", self._ways) or ([0] if len(self._ways) == 1 else [])
-        problems = []
         if len(picked) != 1 or picked[0] >= len(self._ways):
-            problems.append(self._t("link.pickScope"))
-        if self._risks and not typed.text("sure"):
-            problems.append(self._t("link.sure", confirm=self._t("perm.risky.confirm")))
-        if problems:
-            return None, _Problems(page=problems)
+            return None, _Problems(page=[self._t("link.pickScope")])
         reply, scope = self._ways[picked[0]]
         return _Said(reply=reply, scope=scope, reason=reason), _Problems()
 
@@ -494,10 +509,9 @@ class _Card:
             yield f'<p class="warning">⚠ {html.escape(t("perm.risky", effect=inert(effect, keep="")))}</p>'
         yield self._deadline()
         yield from self._scopes(permission, typed)
-        if self._risks:
-            sure = html.escape(t("perm.risky.confirm"))
-            box = _input("checkbox", "sure", "yes", checked=bool(typed.text("sure")))
-            yield f'<div class="choice"><label>{box}<span>{sure}</span></label></div>'
+        if self.is_risky:
+            card = html.escape(f"/#/ask/{quote(self._ask.id, safe='')}")  # of the desk at which this page was opened
+            yield f'<p>{html.escape(t("link.atDesk"))} <a href="{card}">{html.escape(t("link.card"))}</a></p>'
         yield self._reason(typed, t("link.message", agent=_short(self._ask.origin.agent, MOST_NAME)))
         allow = t("perm.allowOnce") if len(self._ways) == 1 and self._ways[0][0] == "once" else t("link.allow")
         allowing = [_button("allow", allow, kind="first")] if self._ways else []
@@ -542,17 +556,6 @@ class _Card:
                 patterns = f"<ul>{items}</ul>" if items else ""
             yield _radio("reply", str(place), name, checked=str(place) in picked, below=patterns)
         yield "</fieldset>"
-
-
-def _ways(permission: Permission) -> Iterator[tuple[str, str | None]]:
-    """Every reply that allows it, the narrowest first, with its scope where it has some."""
-    for reply in sorted(permission.replies, key=lambda reply: reply != "once"):
-        if reply == "reject":
-            continue
-        if reply == "always" and permission.scopes:
-            yield from ((reply, scope.id) for scope in permission.scopes)
-        else:
-            yield reply, None
 
 
 # What became of it ------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Server-sent events: history after a cursor, then live, one joined write per listener and commit.
 
-Asks have a history. Of sessions, runs, checkpoints and chats a listener that wants to is told that something changed,
-and reads it: such a hint has no cursor, several of them become one, and the first comes with the stream. What a chat's
-reply grows by is told as it is written, also without a cursor; whoever missed a piece reads the chat.
+Asks have a history. Of sessions, runs, checkpoints, chats and showings a listener that wants to is told that something
+changed, and reads it: such a hint has no cursor, several of them become one, and the first comes with the stream. What
+a chat's reply grows by is told as it is written, also without a cursor; whoever missed a piece reads the chat.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 
 from pydantic_core import to_json
@@ -39,6 +39,7 @@ HINTED: Mapping[str, tuple[str, ...]] = {
     "checkpoints": ("checkpoints", "runs"),
     "runs": ("runs", "checkpoints"),
     "sessions": ("sessions",),
+    "showings": ("showings",),
 }
 CALM = 0.2  # seconds between two hints to one listener
 TOGETHER = 0.04  # seconds in which pieces of a reply gather
@@ -78,7 +79,8 @@ class EventRoute:
                 told = b"id: %d\n" % batches.seen + HEARTBEAT if isinstance(batches, Silence) and not changed else b""
                 yield told or b"".join(batch.frames for batch in batches) + changed
 
-        with hints:
+        # Who is told whatever is asked is a person: the web app and terminals, and programs like them.
+        with hints, self._broker.presence.looking() if wanted.everything else nullcontext():
             await stream(frames(), receive, send)
 
 

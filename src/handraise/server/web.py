@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,7 +93,7 @@ class Web:
 
     def __init__(self, folder: Path = FOLDER, *, catalogues: Path = words.FOLDER) -> None:
         self._files = dict(_files(folder))
-        self._files |= {f"words/{name}": file for name, file in _files(catalogues) if name.endswith(".json")}
+        self._files |= {f"words/{path.name}": _words_of_the_web(path) for path in catalogues.glob("*.json")}
 
     def routes(self) -> list[Route]:
         return [
@@ -146,6 +147,13 @@ def _files(folder: Path) -> Iterator[tuple[str, _File]]:
                     may_run=path.name in (SHELL, "sw.js"),
                 ),
             )
+
+
+def _words_of_the_web(catalogue: Path) -> _File:
+    """Without those that only terminals say, which are a third."""
+    told = {key: text for key, text in json.loads(catalogue.read_bytes()).items() if not key.startswith("terminal.")}
+    content = json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+    return _File(content, TYPES[".json"], may_pack=True, may_run=False)
 
 
 def _takes_gzip(accepted: str) -> bool:
