@@ -158,6 +158,7 @@ COMMANDS = ["serve", "demo", "ask", "asks", "answer", "reject", "keep-waiting", 
 COMMANDS += ["start", "prompt", "abort", "close", "sessions", "agents", "attach", "mcp", "install", "uninstall"]
 COMMANDS += ["run", "trace", "workflows", "cancel", "retry", "rerun", "checkpoint", "worker", "chat"]
 GROUPS = ["runs", "runs show", "token", "token add", "token list", "token revoke", "store", "store copy"]
+GROUPS += ["channels", "channels test"]
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS, *GROUPS])
@@ -170,7 +171,7 @@ def test_the_help_of_every_command_has_an_example(command: str) -> None:
 def test_help_lists_every_command_with_a_whole_line() -> None:
     shown = CliRunner().invoke(app, ["--help"]).output
     listed = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert {line.split()[0] for line in listed} == {*COMMANDS, "rules", "runs", "token", "store"}
+    assert {line.split()[0] for line in listed} == {*COMMANDS, "rules", "runs", "token", "store", "channels"}
     assert not [line for line in listed if line.endswith("...")]
 
 

@@ -17,6 +17,7 @@ from handraise.cli import (
     attach,
     audit,
     cancel,
+    channels,
     chat,
     checkpoint,
     close,
@@ -88,7 +89,7 @@ for command in (run, runs, trace, workflows, cancel, retry, rerun, checkpoint):
     command.add_to(app)
 for command in (ask, asks, answer, reject, keep_waiting, watch, rules, audit, token, store):
     command.add_to(app)
-for command in (open_page, doctor):
+for command in (channels, open_page, doctor):
     command.add_to(app)
 
 

@@ -7,12 +7,13 @@ import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
 from handraise.cli.calling import Json, Url
+from handraise.cli.checks import Check
 from handraise.cli.shown import print_json
 from handraise.errors import DeskUnreachable, HandraiseError, Refused, SettingsError, StoreFailed
 from handraise.inert import inert
@@ -37,14 +38,6 @@ Examples:
 Exit code 1 if anything fails, else 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    name: str
-    status: Literal["ok", "info", "warn", "fail"]
-    said: str
-    fix: str = ""
-
-
 def add_to(app: typer.Typer) -> None:
     @app.command(epilog=EXAMPLES)
     def doctor(as_json: Json = False, url: Url = None) -> None:
@@ -67,6 +60,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 async def _checks(url: str | None) -> AsyncIterator[Check]:
+    from handraise.cli.channel_checks import channel_checks
     from handraise.config import load
 
     for check in (_python(), _version(), *_variables(), _terminal(), *_extras()):
@@ -85,6 +79,8 @@ async def _checks(url: str | None) -> AsyncIterator[Check]:
     for check in (_home(settings), _token_file(settings), await _database(settings)):
         yield check
     async for check in _desk(settings, url=url):
+        yield check
+    async for check in channel_checks(settings, url=url):
         yield check
 
 
