@@ -40,7 +40,7 @@ from handraise.channels.terminal import (
 from handraise.errors import DeskUnreachable, Unauthorized
 from handraise.events import Event
 from handraise.stores.sqlite import MEMORY, SqliteStore
-from handraise.testing import FakeClock, a_permission, check_channel
+from handraise.testing import ChannelDriver, FakeClock, a_permission, check_channel
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -423,6 +423,7 @@ def settled(**fields: Any) -> Ask:
 
 
 BY_TIMEOUT = {"by": "policy:timeout", "via": "policy", "why": ("no answer in 30 s",)}
+BY_UNSEEN = {"by": "policy:unseen", "via": "policy", "why": ("nobody could be shown this (pager: HTTP 500)", "reject")}
 
 
 @pytest.mark.parametrize(
@@ -440,6 +441,8 @@ BY_TIMEOUT = {"by": "policy:timeout", "via": "policy", "why": ("no answer in 30 
         (settled(answers=(("SQLite",),), **BY_TIMEOUT), "no answer in 30 s: SQLite"),
         (settled(rejected=True, reason="no answer in 30 s", **BY_TIMEOUT), "no answer in 30 s: declined"),
         (settled(answers=(("SQLite",),), by="policy:accept-first", via="policy"), "SQLite · policy accept-first"),
+        (settled(answers=(("SQLite",),), **BY_UNSEEN), "nobody could be told (pager: HTTP 500): SQLite"),
+        (settled(rejected=True, **BY_UNSEEN), "nobody could be told (pager: HTTP 500): declined"),
         (ask(state="withdrawn", withdrawn_reason="session ended"), "no longer waiting (session ended)"),
         (
             replace(ask(DATABASE, TEXT), state="answered", answer=Answer(answers=(("SQLite",), ()), by="ana")),
@@ -546,6 +549,14 @@ class Screen(DummyOutput):
         self._seen = found.end()
 
 
+SENT = (
+    "what is shown is reported",
+    "what could not be sent is reported and shown later",
+    "a restart shows nothing twice",
+    "what was answered while it was away says so afterwards",
+)
+
+
 class Seat:
     """A person in front of a terminal at a desk."""
 
@@ -594,10 +605,16 @@ async def answer_of(broker: Broker, id: str) -> Answer:
     return answer
 
 
-class Driver:
+class Driver(ChannelDriver):
     """The hands and eyes of a person, for the suite that every channel must pass."""
 
-    cannot: Mapping[str, str] = {}
+    cannot: Mapping[str, str] = {
+        "the same answer delivered twice counts once": "a line that was typed is not typed again",
+        "who is not listed is told and changes nothing": "a desk runs none; who sits there has a token",
+        **dict.fromkeys(
+            SENT, "a screen is in front of whoever looks at it: nothing is sent, and nothing is left there"
+        ),
+    }
 
     def __init__(self, keys: PipeInput) -> None:
         self._keys = keys
@@ -605,10 +622,14 @@ class Driver:
         self.channel = Terminal(by="bob", colour=False, input=keys, output=self._screen, out=self._screen.print)
 
     async def shown(self, ask: Ask) -> None:
-        await self._screen.shows("1 more waiting", *(("[d] deny",) if ask.permission else ("or type custom]",)))
+        await self._screen.shows("1 more waiting", *(("[d] deny",) if ask.permission else ("Select [1-2",)))
 
     async def settled(self, ask: Ask) -> None:
-        await self._screen.shows("Already answered by ana in elsewhere: SQLite", "scripted is no longer waiting")
+        ends = ("Already answered by ana in elsewhere: SQLite", "scripted is no longer waiting", "No answer in 60 s")
+        await self._screen.shows(*ends)
+
+    async def told(self, ask: Ask) -> None:
+        await self._screen.shows("“a pencil” is not a choice")
 
     async def answer(self, ask: Ask, answer: Answer) -> None:
         line = f":d {answer.reason}" if answer.rejected else "y" if answer.reply else answer.value
@@ -812,6 +833,23 @@ async def test_the_deadline_passes_and_the_draft_is_still_there(broker: Broker, 
         await seat.shows("half")
         await fake_clock.advance(31)
         await seat.shows("No answer in 30 s: SQLite was picked.\nYour draft was not sent:\nhalf\n")
+
+
+async def test_what_nobody_could_be_told_is_said_in_a_line(broker: Broker, fake_clock: FakeClock) -> None:
+    async with seated(broker) as seat:
+        await broker.open(ask())
+        await seat.shows("Select")
+        await broker.showed("q1", "failed", channel="pager", error="HTTP 500")
+        await fake_clock.advance(11)
+        seat.enter("1")
+        await seat.shows(
+            "! opencode: nobody could be told about “Database Strategy”, no channel took it; it waits here"
+        )
+        await broker.open(ask(id="q2"), handling=Handling(question_timeout=600))
+        await seat.shows("Select")
+        await broker.showed("q2", "failed", channel="pager", error="HTTP 500")
+        await fake_clock.advance(11)
+        await seat.shows("Nobody could be told (pager: HTTP 500): SQLite was picked.")
 
 
 async def test_keep_waiting_moves_the_deadline(broker: Broker) -> None:

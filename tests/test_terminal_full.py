@@ -29,7 +29,7 @@ from handraise.channels.terminal.painting import Painter, changed_files
 from handraise.channels.terminal.reading import Wait
 from handraise.errors import DeskUnreachable
 from handraise.stores.sqlite import MEMORY, SqliteStore
-from handraise.testing import FakeClock, a_permission, check_channel
+from handraise.testing import ChannelDriver, FakeClock, a_permission, check_channel
 
 NOON = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 ENTER, ESCAPE = "c-m", "escape"
@@ -1052,10 +1052,18 @@ async def test_pasted_text_answers_nothing_outside_of_a_field(broker: Broker) ->
         assert (await broker.get("q1")).state == "asked"
 
 
-class Driver:
+class Driver(ChannelDriver):
     """The hands and eyes of a person, for the suite that every channel must pass."""
 
-    cannot: Mapping[str, str] = {}
+    cannot: Mapping[str, str] = {
+        "the same answer delivered twice counts once": "a key that was pressed is not pressed again",
+        "an answer that does not fit is said and leaves it open": "only what fits can be chosen there",
+        "who is not listed is told and changes nothing": "a desk runs none; who sits there has a token",
+        "what is shown is reported": "who looks at it is seen by the desk",
+        "what could not be sent is reported and shown later": "nothing is sent",
+        "a restart shows nothing twice": "a screen begins empty",
+        "what was answered while it was away says so afterwards": "a screen begins empty",
+    }
 
     def __init__(self, keys: PipeInput) -> None:
         self._keys = keys
@@ -1077,7 +1085,7 @@ class Driver:
         await self._screen.until(is_there, what="the card")
 
     async def settled(self, ask: Ask) -> None:
-        settled = re.compile("Already answered by ana in elsewhere: SQLite|scripted is no longer")
+        settled = re.compile("Already answered by ana in elsewhere: SQLite|scripted is no longer|No answer in 60 s")
         await self._screen.until(lambda: settled.search(self._screen.text) is not None, what="what became of it")
 
     async def answer(self, ask: Ask, answer: Answer) -> None:

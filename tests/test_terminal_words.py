@@ -18,7 +18,14 @@ from handraise import words
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, Scope
 from handraise.broker import Broker
 from handraise.channels import terminal
-from handraise.channels.terminal.drawing import draw, lost_line, record_line, summary_line, undelivered_line
+from handraise.channels.terminal.drawing import (
+    draw,
+    lost_line,
+    record_line,
+    summary_line,
+    undelivered_line,
+    unseen_line,
+)
 from handraise.channels.terminal.filling import Form, key_help
 from handraise.channels.terminal.painting import Painter, title_line
 from handraise.channels.terminal.reading import Problem, help_for, parse, parse_permission, parse_scope, prompt_for
@@ -232,6 +239,7 @@ SAID = [
     for via in ("web", "cli", "terminal", "http", "link", "agent", "ω", "")
 ]
 SAID += [replace(SAID[0], by=by, why=why) for by in ("", "policy:ω") for why in ((), ("ω",))]
+SAID += [replace(SAID[0], by="policy:unseen", why=("nobody could be shown this (ω)",))]
 SAID += [replace(SAID[0], by="policy:timeout", why=why) for why in ((), ("no answer in 60 s",), ("ω",))]
 SAID += [replace(each, rejected=True, reason=reason) for each in SAID for reason in (None, LONG)]
 
@@ -262,6 +270,7 @@ def test_no_outcome_is_told_in_words_that_are_not_in_the_catalogue(name: str) ->
             draw(end, columns=100, now=NOON, t=PSEUDO),
             lost_line(end, t=PSEUDO),
             undelivered_line(end, t=PSEUDO),
+            unseen_line(end, t=PSEUDO),
             summary_line(end, t=PSEUDO),
             *(record_line(end, heading=heading, t=PSEUDO) for heading in ("", "Ω")),
             title_line(end, colour=False, columns=1000, t=PSEUDO),
@@ -374,7 +383,10 @@ def test_the_terminal_writes_no_sentence_of_its_own() -> None:
         for text in texts_of(module)
         if re.search(r"[A-Za-z]{2,}[,:]? [A-Za-z]{2,}", text)
     ]
-    assert found == ["drawing.py: no answer in (?P<seconds>\\S{1,40}) s"], "only what the desk says is known here"
+    assert found == [
+        "drawing.py: no answer in (?P<seconds>\\S{1,40}) s",
+        "drawing.py: nobody could be shown this \\((?P<reason>.*)\\)",
+    ], "only what the desk says is known here"
 
 
 def texts_of(module: ast.Module) -> Iterator[str]:

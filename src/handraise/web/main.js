@@ -3,7 +3,7 @@
 import { effect, html, render, useErrorBoundary } from './vendor/preact.js';
 import { asOf, checkpoints, connection, countOfAll, find, isLoaded, start } from './core/desk.js';
 import { sweepDrafts } from './core/drafts.js';
-import { lazily, readTheRest } from './core/lazy.js';
+import { idly, lazily, readTheRest } from './core/lazy.js';
 import { helpIsOpen } from './core/keys.js';
 import { announce, said } from './core/live.js';
 import { route } from './core/route.js';
@@ -25,6 +25,7 @@ const Runs = lazily(() => import('./views/runs.js'), 'Runs', 'runs.css');
 const Session = lazily(() => import('./views/session.js'), 'Session', 'talk.css');
 const Sessions = lazily(() => import('./views/sessions.js'), 'Sessions');
 const Settings = lazily(() => import('./views/settings.js'), 'Settings');
+const Unseen = idly(() => import('./cards/showings.js'), 'Unseen');
 
 const QUIET = 3000; // milliseconds after which what is not needed yet is read
 
@@ -43,7 +44,7 @@ function App() {
         <${Tab} to="settings" page=${page}>${t('nav.settings')}<//>
       </nav>
     </header>
-    <${Banner} />
+    <${Banner} /><${Unseen} />
     <main id="main" tabindex="-1"><${Guarded} key=${route.value.join('/')} page=${page} id=${id} /></main>
     <p role="status" class="unseen">${said.value}</p>
     ${helpIsOpen.value && html`<${KeyHelp} />`}

@@ -50,6 +50,7 @@ __all__ = [
     "said",
     "summary_line",
     "undelivered_line",
+    "unseen_line",
     "wants",
     "wants_colour",
     "width",
@@ -65,6 +66,7 @@ NARROW = 60  # columns under which a description gets lines of its own
 SOON = timedelta(minutes=2)  # a deadline this near is told with its seconds
 ENGLISH = speak("en")  # for whoever draws without a person's language
 _SILENCE = re.compile(r"no answer in (?P<seconds>\S{1,40}) s")  # as the desk says why it did not wait any longer
+_UNSEEN = re.compile(r"nobody could be shown this \((?P<reason>.*)\)", re.DOTALL)  # and why it did not wait at all
 
 
 def cut(text: str, limit: int, *, t: Words, keep: str = "") -> str:
@@ -175,6 +177,12 @@ def undelivered_line(ask: Ask, *, colour: bool = False, t: Words) -> str:
     return f"{Ink(colour).bad('!')} {_undelivered(ask, t=t)}"
 
 
+def unseen_line(ask: Ask, *, colour: bool = False, t: Words) -> str:
+    """One line for a log: that no channel could show it to anybody."""
+    title = cut(ask.title, MOST_LABEL, t=t)
+    return f"{Ink(colour).bad('!')} {t('terminal.unseen', agent=agent_of(ask, t=t), title=title)}"
+
+
 def _undelivered(ask: Ask, *, t: Words) -> str:
     reason = cut(ask.delivery_error or "", MOST_DESCRIPTION, t=t)
     return t("state.deliveryFailed", agent=agent_of(ask, t=t), reason=reason)
@@ -218,13 +226,16 @@ def lost_line(ask: Ask, *, t: Words) -> str:
 
 
 def _by_timeout(ask: Ask) -> bool:
-    return ask.answer is not None and ask.answer.by == "policy:timeout"
+    """Whether policy answered because nobody did, or because nobody could be asked."""
+    return ask.answer is not None and ask.answer.by in ("policy:timeout", "policy:unseen")
 
 
 def _waited(answer: Answer, *, t: Words) -> str:
     """Why nobody was waited for any longer. The desk says it in English."""
     if not answer.why:
         return t("terminal.outcome.late")
+    if unseen := _UNSEEN.fullmatch(answer.why[0]):
+        return t("terminal.outcome.unseen", reason=cut(unseen["reason"], MOST_DESCRIPTION, t=t))
     silence = _SILENCE.fullmatch(answer.why[0])
     if silence is None:
         return cut(answer.why[0], MOST_LABEL, t=t)

@@ -10,10 +10,10 @@ from typing import Protocol, Self
 
 from handraise.asks import Answer, Ask
 from handraise.channels import Inbox
-from handraise.channels.terminal.drawing import lost_line, on_our_clock, record_line, undelivered_line
+from handraise.channels.terminal.drawing import lost_line, on_our_clock, record_line, undelivered_line, unseen_line
 from handraise.channels.terminal.endings import GONE, Elsewhere, Later, Left, Over
 from handraise.errors import AnswerDoesNotFit, AskNotFound, CursorTooOld, HandraiseError
-from handraise.events import Asked, DeadlineMoved, Delivered, Event
+from handraise.events import Asked, DeadlineMoved, Delivered, Event, Unseen
 from handraise.inert import inert
 from handraise.words import Words
 
@@ -191,6 +191,8 @@ class Sitting:
                 self._open[ask.id] = on_our_clock(ask)
                 if self._turn is not None and self._turn.ask.id == ask.id:
                     self._turn.change(self._open[ask.id])
+            case Unseen() if ask.id in self._open:
+                self.note(unseen_line(ask, colour=self._colour, t=self._t))
             case Delivered() if ask.delivery_error is not None:
                 self.note(undelivered_line(ask, colour=self._colour, t=self._t))
 

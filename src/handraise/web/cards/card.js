@@ -7,6 +7,7 @@ import { deadlineOf, find, inUse, remaining, shown } from '../core/desk.js';
 import { draftOf, orphanDraft } from '../core/drafts.js';
 import { isTyping, nameOf } from '../core/keys.js';
 import { headerOf, own, warn } from '../core/live.js';
+import { idly } from '../core/lazy.js';
 import { keepWaiting, sendingOf } from '../core/outbox.js';
 import { href } from '../core/route.js';
 import { inert, Plain } from '../core/text.js';
@@ -17,6 +18,8 @@ import { Resolved } from './resolved.js';
 import { Trouble } from './trouble.js';
 
 /** @typedef {import('../core/api.js').Ask} Ask */
+const Showings = idly(() => import('./showings.js'), 'Showings');
+
 /** @typedef {{ask: Ask, isInert: boolean}} BodyProps what a body gets; inert while something is on its way */
 
 /** @param {{id: string, level?: 2 | 3, place?: number, total?: import('../vendor/preact.js').ReadonlySignal<number>}} props */
@@ -66,7 +69,7 @@ export function Card({ id, level = 2, place, total }) {
           <button type="button" onClick=${mend}>${t('action.retry')}</button>
         </p>`
       : isOpen
-        ? html`<${Open} ask=${ask} />`
+        ? html`<${Open} ask=${ask} /><${Showings} id=${id} />`
         : html`<${Resolved} ask=${ask} isTold=${level === 3 && !headingSays(ask)} />`}
   </article>`;
 }

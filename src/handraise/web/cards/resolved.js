@@ -53,6 +53,11 @@ export function outcome(ask) {
     const values = { duration: duration(waited(ask)), answer: answerText(ask) };
     return answer.rejected ? t('state.byTimeoutReject', values) : t('state.byTimeout', values);
   }
+  if (answer.by === 'policy:unseen') {
+    const why = answer.why?.[0] ?? '';
+    const values = { reason: inert(why.slice(why.indexOf('(') + 1, -1)), answer: answerText(ask) };
+    return answer.rejected ? t('state.byUnseenReject', values) : t('state.byUnseen', values);
+  }
   if (answer.by?.startsWith('policy:')) {
     const rule = inert(answer.why?.[0] ?? answer.by.slice('policy:'.length));
     return t('state.byRule', { rule, answer: answer.rejected ? reason || t('perm.deny') : answerText(ask) });

@@ -31,6 +31,8 @@ export const sessions = signal(/** @type {Session[]} */ ([]));
 export const runsChanged = signal(0);
 /** The same for chats. */
 export const chatsChanged = signal(0);
+/** And for where asks were shown. */
+export const showingsChanged = signal(0);
 export const connection = signal(/** @type {import('./stream.js').State} */ ('connecting'));
 export const isLoaded = signal(false);
 /** When what is shown was true, if it comes from this device and not from the desk. */
@@ -234,6 +236,7 @@ export const stream = new Stream({
     if (what.includes('sessions')) sessionsAgain();
     if (what.includes('runs')) runsChanged.value += 1;
     if (what.includes('chats')) chatsChanged.value += 1;
+    if (what.includes('showings')) showingsChanged.value += 1;
   },
   draft(draft) {
     for (const listener of draftListeners) listener(draft);

@@ -1,6 +1,6 @@
 // Parts of the page that are read when they are first needed, or when there is nothing else to do.
 
-import { html, useEffect, useState } from '../vendor/preact.js';
+import { html, signal, useEffect, useState } from '../vendor/preact.js';
 
 /** @type {(() => Promise<unknown>)[]} */
 const later = [];
@@ -29,6 +29,21 @@ export function lazily(load, name, style) {
     if (failure) throw failure; // to whoever guards this part of the page
     return View === null ? null : html`<${View} ...${props} />`;
   };
+}
+
+/**
+ * A component that is drawn once there is nothing else to do, and its module has something to show, which it says by
+ * `whenNeeded`: to draw anything on every card is a long task.
+ * @param {() => Promise<Record<string, any>>} load
+ * @param {string} name of the component
+ */
+export function idly(load, name) {
+  const View = signal(/** @type {any} */ (null));
+  later.push(async () => {
+    const module = await load();
+    module.whenNeeded(() => (View.value = module[name]));
+  });
+  return (/** @type {Record<string, any>} */ props) => View.value && html`<${View.value} ...${props} />`;
 }
 
 /** @type {Map<string, Promise<unknown>>} */

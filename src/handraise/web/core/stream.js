@@ -141,7 +141,7 @@ export class Stream {
     const silence = new AbortController();
     let timer = setTimeout(() => silence.abort(), SILENCE);
     try {
-      const response = await fetch('/v1/events?also=checkpoints,sessions,runs,chats', {
+      const response = await fetch('/v1/events?also=checkpoints,sessions,runs,chats,showings', {
         headers: { 'last-event-id': String(this._cursor), accept: 'text/event-stream' },
         credentials: 'same-origin',
         cache: 'no-store',

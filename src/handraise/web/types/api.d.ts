@@ -76,6 +76,12 @@ export interface AutoRule {
   answers: string[];
 }
 
+/** What `POST /v1/channels/{name}/test` takes. */
+export interface ChannelTestBody {
+  /** In a channel that shows only what belongs to a place in it: which one. */
+  where?: string;
+}
+
 /** What `POST /v1/chats` takes; with a text, the chat begins with that message. */
 export interface ChatBody {
   /** A name under `[models]` in the settings of the desk. Without one, the default. */
@@ -319,6 +325,17 @@ export interface SessionBody {
   stale_after?: number | null;
 }
 
+/** What `POST /v1/asks/{id}/showings` takes: what became of it in a channel, or that nothing is left to do there. */
+export interface ShowingBody {
+  channel: string;
+  state?: "sent" | "shown" | "failed" | null;
+  /** The channel's own word for where it is shown, to find it again. */
+  place?: string | null;
+  error?: string | null;
+  /** It says there how it ended, or is gone: nothing is left to do. */
+  left?: boolean;
+}
+
 export interface TokenBody {
   name: string;
   scopes: ("ask" | "answer" | "admin")[];
@@ -359,7 +376,7 @@ export interface Hint {
   type: "changed";
   at: string;
   /** Of these something may have changed. The first hint of a stream names all you asked for. */
-  what: ("chats" | "checkpoints" | "runs" | "sessions")[];
+  what: ("chats" | "checkpoints" | "runs" | "sessions" | "showings")[];
 }
 
 export interface Draft {
@@ -407,6 +424,8 @@ export interface AuditLine {
   by: string | null;
   /** Through what: `http`, `cli`, `terminal`, `sdk`, `opencode`, `policy`, … */
   via: string | null;
+  /** How sure it is who decided: `shared` where others could have been it too. Null where nobody did. */
+  identity: "strong" | "shared" | null;
   /** Name of the token it came with; null where no call was made. */
   token: string | null;
   /** Where the call came from, as the desk saw it: behind a proxy, the proxy. */
@@ -911,6 +930,85 @@ export interface NewToken {
   token: string;
 }
 
+export interface Showing {
+  channel: string;
+  /** `shown` where the place says that somebody saw it. */
+  state: "sent" | "shown" | "failed";
+  /** Why it failed. */
+  error: string | null;
+  at: string;
+}
+
+export interface Showings {
+  showings: Showing[];
+}
+
+export interface WaitingShowings {
+  showings: {
+    ask: string;
+    channel: string;
+    /** `shown` where the place says that somebody saw it. */
+    state: "sent" | "shown" | "failed";
+    /** Why it failed. */
+    error: string | null;
+    at: string;
+  }[];
+}
+
+export interface Reach {
+  /** Choices that it shows as controls of its own; 0: people read them and write. */
+  options: number;
+  /** With a line under each. */
+  describes: boolean;
+  /** Several of them at once. */
+  multiple: boolean;
+  /** Own words in place. */
+  text: boolean;
+  /** What was posted is rewritten once it is settled. */
+  edits: boolean;
+  /** It calls the desk, which must be reachable from there. */
+  needs_address: boolean;
+  /** Seconds within which its calls must be answered. */
+  acknowledge: number | null;
+  /** So it runs where a worker is. */
+  starts_agents: boolean;
+  /** Characters of one message. */
+  longest: number;
+  /** Whether it says which person answers, or only that somebody did. */
+  identity: "strong" | "shared";
+}
+
+export interface Channel {
+  /** As the settings call it. */
+  name: string;
+  kind: string;
+  /** `elsewhere` where another desk of the database runs it, or none can. */
+  state: "running" | "elsewhere" | "broken";
+  /** Why it is broken. */
+  trouble: string | null;
+  /** Null where it cannot be made. */
+  reach: Reach | null;
+  /** With `examine`: what is wrong, and what to do. */
+  problems?: string[];
+}
+
+export interface Channels {
+  channels: Channel[];
+}
+
+export interface Places {
+  places: Record<string, string>;
+}
+
+export interface ChannelTest {
+  /** The id of the ask. */
+  ask: string;
+}
+
+export interface Received {
+  received: true;
+}
+
 export interface AnswerLink {
   url: string;
   expires_at: string;
@@ -989,6 +1087,11 @@ export interface BadRequest {
 
 export interface Unauthorized {
   error: "unauthorized";
+  message: string;
+}
+
+export interface BadCall {
+  error: "bad_call";
   message: string;
 }
 
@@ -1217,6 +1320,7 @@ export interface StoreFailed {
 export type Refusal =
   | BadRequest
   | Unauthorized
+  | BadCall
   | Forbidden
   | NotFound
   | AskNotFound
