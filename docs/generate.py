@@ -22,10 +22,12 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from handraise import cli, config, errors, events
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Handling
+from handraise.channels.notify import FIELDS as NOTIFY_FIELDS
 from handraise.chat import APIS, ChatSettings, ModelTable
 from handraise.chat.writing import KEYS
 from handraise.errors import HandraiseError
 from handraise.modes import REASONS, TABLE, Becomes, Rules, Thread
+from handraise.people import MAY
 from handraise.rulebook import PATIENCE
 from handraise.rules.reading import FIELDS as RULE_FIELDS
 from handraise.rules.reading import LONGEST_TIMEOUT
@@ -33,6 +35,7 @@ from handraise.server import http
 from handraise.server.openapi import document
 from handraise.support import KNOWN, Known
 from handraise.wire import HandlingBody, json_schemas
+from handraise.words import LANGUAGES
 from handraise.workflow import trace
 
 FOLDER = Path(__file__).parent / "reference"
@@ -440,6 +443,8 @@ TERMINAL = {
 DESK = {
     "host": "Address that `handraise serve` listens on.",
     "allowed_hosts": "Host names the desk answers to besides its address and loopback; a list.",
+    "address": "Where people, and the places of channels, open the desk from elsewhere, such as "
+    "`https://desk.example.com`. Without it, where it listens. It answers to that host name.",
     "tls_cert": "A file with the desk's certificate, in PEM format, to serve https ([how to](../howto/phone.md)).",
     "tls_key": "The file with the private key of that certificate, in PEM format.",
     "keep_days": f"Days after which events and settled asks are [pruned](../howto/audit.md#what-is-kept), 1 to "
@@ -464,6 +469,22 @@ AGENTS = {
     "command": "The program and its first arguments, a list. Default: the program of that name on the `PATH`.",
     "env": "Variables that the program gets beside those of the desk, a table.",
     "watch": "Addresses where the agent runs already, which the desk listens to; a list.",
+}
+
+CHANNELS = {
+    "kind": "Which channel it is, such as `notify`; the name of the table, unless it says another.",
+}
+NOTIFY = {
+    "urls": "Addresses of a place that others read too, as Apprise writes them; a list.",
+    "urls_env": "A variable that holds such addresses, with blanks or ends of lines between, where the desk runs.",
+    "language": f"What messages are written in: {' or '.join(f'`{name}`' for name in LANGUAGES)}. Default: "
+    f"`{LANGUAGES[0]}`.",
+}
+PEOPLE = {
+    "may": "What this person may decide where they are known: a list of "
+    f"{', '.join(f'`{name}`' for name in MAY)}. Default: all but `risky`.",
+    "notify": "Addresses that reach this person alone, by [notifications](../howto/notifications.md); a list.",
+    "NAME": "How the channel of that name knows this person: an id or a mail address. It may be there several times.",
 }
 
 CHAT = {
@@ -526,7 +547,7 @@ def settings_page() -> Iterator[str]:
     yield ""
     defaults = config.Settings(home=Path())
     given = {name: f"`{_toml(getattr(defaults, name, None))}`" for name in DESK}
-    given |= {name: "none" for name in ("tls_cert", "tls_key", "keep_days")}
+    given |= {name: "none" for name in ("address", "tls_cert", "tls_key", "keep_days")}
     rows = [(f"`{name}`", given[name], said) for name, said in DESK.items()]
     yield from table(("setting", "default", "meaning"), rows)
     yield "### [terminal]"
@@ -548,6 +569,24 @@ def settings_page() -> Iterator[str]:
     yield "A table for each agent, such as `[agents.claude]`: how it is started here ([how to](../howto/sessions.md))."
     yield ""
     yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in AGENTS.items()])
+    yield "### [channels]"
+    yield ""
+    yield "A table for each place where people are told what waits, such as `[channels.notify]`, in your own"
+    yield "`config.toml` only. What else stands there is the channel's own. `handraise channels` says how each is."
+    yield ""
+    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in CHANNELS.items()])
+    yield "`[channels.notify]` tells people with a link ([how to](../howto/notifications.md)):"
+    yield ""
+    notify = worded(NOTIFY, set(NOTIFY_FIELDS), "[channels.notify]")
+    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in notify.items()])
+    yield "`[channels.linear]` has agents work on issues; its settings are [there](../howto/linear.md#settings)."
+    yield ""
+    yield "### [people]"
+    yield ""
+    yield "A table for each person who answers in channels, such as `[people.ana]`, in your own `config.toml` only."
+    yield "Nobody else may answer there."
+    yield ""
+    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in PEOPLE.items()])
     yield "### [models]"
     yield ""
     yield "A table for each model that people may talk with, such as `[models.local]`, in your own `config.toml` only:"
@@ -595,6 +634,8 @@ EVENTS = {
     "withdrawn": "The agent stopped waiting; `withdrawn_reason` says why.",
     "delivered": "The agent took the answer, or `delivery_error` says why it did not.",
     "deadline_moved": "Somebody kept waiting; `deadline` and `remaining` are new.",
+    "unseen": "No channel could show it and nobody looks at the desk. It goes on waiting; `GET /v1/asks/{id}/showings` "
+    "says why.",
 }
 
 
@@ -628,9 +669,9 @@ def events_page() -> Iterator[str]:
     yield ""
     yield "## Beside asks"
     yield ""
-    yield "With `?also=checkpoints,sessions,runs,chats`, or some of these, the stream says when one of them may have"
-    yield "changed: read it then. The first such frame comes at once and names all you asked for. Several become one,"
-    yield "and none has an `id`."
+    yield "With `?also=checkpoints,sessions,runs,chats,showings`, or some of these, the stream says when one of them"
+    yield "may have changed: read it then. The first such frame comes at once and names all you asked for. Several"
+    yield "become one, and none has an `id`."
     yield ""
     yield from _frame_of("Hint")
     yield "With `chats` it tells, too, what replies of models grow by, as they are written. Append `text` where the"
@@ -679,9 +720,9 @@ def _frame_of(name: str) -> Iterator[str]:
 
 
 def error_kinds(kind: type[HandraiseError] = HandraiseError) -> Iterator[type[HandraiseError]]:
-    """Every error of ours, each after the one it is a kind of. Those of adapters, transports and chats stay inside of
-    them."""
-    inner = ("handraise.agents.", "handraise.transports.", "handraise.chat.")
+    """Every error of ours, each after the one it is a kind of. Those of adapters, transports, chats and the channels
+    themselves stay inside of them."""
+    inner = ("handraise.agents.", "handraise.transports.", "handraise.chat.", "handraise.channels.")
     for below in kind.__subclasses__():
         if not below.__name__.startswith("_") and not below.__module__.startswith(inner):
             yield below
@@ -694,6 +735,7 @@ def meanings() -> dict[str, str]:
     return said | {
         "SessionNotFound": "no session has that id",
         "Forbidden": "the token's scope is too small, or the Host or Origin is foreign",
+        "BadCall": "who calls a channel is not the place it says it is",
         "BadBody": "the query or the body cannot be read",
         "TooLarge": f"a body of more than {http.MOST_BYTES // 1024 // 1024} MiB",
         "WrongMethod": "the route takes another method; `Allow` names it",

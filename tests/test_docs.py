@@ -26,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from getpass import getuser
@@ -41,9 +42,24 @@ import pytest
 from typer.testing import CliRunner
 
 import handraise
-from handraise import Answer, Ask, Desk, Option, Origin, Permission, Question, asks, testing, wire
+from handraise import (
+    Answer,
+    Ask,
+    Desk,
+    Option,
+    Origin,
+    Permission,
+    Question,
+    asks,
+    channels,
+    plaintext,
+    posting,
+    testing,
+    wire,
+)
 from handraise.agents import Agent
 from handraise.audit import DECISIONS
+from handraise.channels.linear.settings import KNOWN as LINEAR_SETTINGS
 from handraise.channels.terminal.filling import key_help
 from handraise.channels.terminal.reading import help_for
 from handraise.cli import app
@@ -349,6 +365,56 @@ def test_what_a_page_shows_is_what_happens(page: Path, outcomes: dict[Path, str]
 def block_about(page: Path, note: str) -> str:
     (found,) = (block.text for block in blocks(page) if note in block.note)
     return found
+
+
+def test_the_page_about_linear_has_all_of_its_settings_and_no_others() -> None:
+    _, _, rest = (ROOT / "docs" / "howto" / "linear.md").read_text().partition("\n## Settings\n")
+    table, _, _ = rest.partition("\n## ")
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(LINEAR_SETTINGS)
+
+
+async def test_a_channel_is_one_short_file_and_reaches_people_from_a_desk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs" / "howto" / "add-a-channel.md"
+    for name, text in {file_of(block): block.text for block in blocks(page)}.items():
+        if name is not None:
+            (tmp_path / name).write_text(text)
+    assert len((tmp_path / "chat.py").read_text().splitlines()) < 40
+    points = tomllib.loads(block_about(page, "the entry point"))["project"]["entry-points"]["handraise.channels"]
+    installed = tmp_path / "chat-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: chat\nVersion: 1\n")
+    lines = (f"{name} = {value}\n" for name, value in points.items())
+    (installed / "entry_points.txt").write_text(f"[handraise.channels]\n{''.join(lines)}")
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = importlib.util.spec_from_file_location("the_room", tmp_path / "test_chat.py")
+    assert spec is not None and spec.loader is not None
+    spec.loader.exec_module(theirs := importlib.util.module_from_spec(spec))
+
+    room, rooms = theirs.Room(), theirs.Starlette()
+    rooms.mount("/ops", room.app)
+    async with asyncio.timeout(START), theirs.serving(rooms) as url:
+        config = tmp_path / "handraise" / "config.toml"
+        config.parent.mkdir()
+        config.write_text(block_about(page, "the settings").replace("http://127.0.0.1:4300", url))
+        settings = load({"XDG_CONFIG_HOME": str(tmp_path), "HANDRAISE_HOME": str(tmp_path / "home")}, cwd=tmp_path)
+        async with serving(tmp_path / "home", channels=settings.channels, people=settings.people) as desk:
+            await desk.ask(id="ask-1")
+            async with room.changed:
+                await room.changed.wait_for(lambda: room.waits(an_ask()))
+            assert room.texts(an_ask()) == [
+                "scripted asks:\nWhich database should I use?\n1. SQLite: one file\n2. Postgres\n"
+                "Answer with a number, or in your own words, or with “no” and a reason."
+            ]
+            await room.reply("ask-1", "2")
+            async with room.changed:
+                await room.changed.wait_for(lambda: not room.waits(an_ask()))
+            assert room.texts(an_ask()) == ["Database: answered by ana in ops: Postgres"]
+            told = (await desk.get("ask-1"))["answer"]
+            assert (told["answers"], told["by"], told["via"]) == ([["Postgres"]], "ana", "ops")
+            [state] = (await desk.http.get("/v1/channels")).json()["channels"]
+            assert (state["name"], state["kind"], state["state"], state["trouble"]) == ("ops", "chat", "running", None)
 
 
 async def test_the_demo_prints_what_the_readme_says(tmp_path: Path) -> None:
@@ -760,9 +826,10 @@ ENDS = {"counter": ("_total",), "histogram": ("", "_bucket", "_count", "_sum"), 
 
 def field_names() -> set[str]:
     """Every name with an underscore that somebody may type: fields, settings, methods, fixtures, codes."""
-    known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.DESK, *GENERATE.MODELS}
+    known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.DESK, *GENERATE.MODELS, *GENERATE.NOTIFY}
     known |= {*testing.__all__, *GENERATE.trace.TYPES, "question_not_found"}  # the second is runbook's own
-    for module in (asks, wire, steps):
+    known |= {*plaintext.__all__, *posting.__all__, *LINEAR_SETTINGS}
+    for module in (asks, wire, steps, channels):
         for kind in vars(module).values():
             if dataclasses.is_dataclass(kind):
                 known |= {field.name for field in dataclasses.fields(kind)}
@@ -797,7 +864,8 @@ def test_every_metric_and_problem_is_in_the_page_and_the_reverse() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_class_named_exists(page: Path) -> None:
-    modules = [import_module(f"handraise.{name}") for name in ("errors", "events", "testing", "policies", "asks")]
+    names = ("errors", "events", "testing", "policies", "asks", "channels")
+    modules = [import_module(f"handraise.{name}") for name in names]
     modules += [handraise, import_module("handraise.client"), import_module("handraise.stores.sqlite")]
     spoken = {"HttpOnly", "SameSite", "OpenMetrics", "DeadlineMoved", "Last-Event-ID"}
     for code in inline_code(page):
