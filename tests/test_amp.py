@@ -8,7 +8,7 @@ import os
 import pty
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -469,6 +469,15 @@ async def test_where_amp_is_gone_the_ask_is_withdrawn(desk: Served, terminal: Te
     assert (await settled(desk, ask, "withdrawn"))["withdrawn_reason"] == GONE
 
 
+@pytest.fixture
+def hanging_up() -> Iterator[None]:
+    """Under `nohup` we ignore it, and so would what we start."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hanging_up")
 async def test_a_signal_allows_nothing_and_withdraws(desk: Served, terminal: Terminal) -> None:
     for number, each in enumerate((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL), start=1):
         calling = await terminal.calls()
