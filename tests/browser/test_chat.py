@@ -318,8 +318,11 @@ async def test_what_is_answered_elsewhere_changes_under_ones_eyes_and_keeps_what
         await expect(replies(inbox).last).to_contain_text("You said 'Ora'.")
 
 
-async def test_a_message_that_comes_too_late_says_who_was_faster_and_stays(desk: Desk, inbox: Tab) -> None:
+async def test_a_message_that_comes_too_late_says_who_was_faster_and_stays(
+    desk: Desk, inbox: Tab, model: ScriptedModel
+) -> None:
     talk, card = await asked(desk, inbox)
+    writing = model.hold("ask", step=1)
     ask = (await talk.read())["ask"]
 
     async def be_faster(route: Route) -> None:
@@ -331,6 +334,7 @@ async def test_a_message_that_comes_too_late_says_who_was_faster_and_stays(desk:
     await write(inbox, "Oracle")
     await expect(inbox.page.locator(".composer [role=alert]")).to_contain_text("Already answered by ada")
     await expect(composer(inbox)).to_have_value("Oracle")
+    writing.release()
     await is_resolved(card, "answered")
 
 

@@ -19,6 +19,7 @@ from handraise.asks import Ask
 from handraise.events import Asked, Event
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.testing.model import Call, Request
+from live.conversations import taken
 from live.homes import Home
 from serving import Served, first_event, path_of, serving, told
 
@@ -146,8 +147,7 @@ async def test_an_answer_that_took_longer_than_a_call_arrives_once(
     first, second_result = model.requests[-1].tool_results
     assert "Postgres" not in first and '"answers": [["Postgres"]]' in second_result
     assert ("pending" in first) is (ending == "it is told to pick it up"), first
-    settled = await desk.get(ask.id)
-    assert settled["delivered_at"] is not None and settled["delivery_error"] is None
+    assert (await taken(desk.broker, ask.id)).delivery_error is None
     assert len((await told(desk.http.get("/v1/asks"), 200))["asks"]) == 1
 
 

@@ -18,6 +18,7 @@ from handraise.asks import Ask
 from handraise.mcp.clients import CLIENTS, program
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.testing.model import Request, Step
+from live.conversations import taken
 from live.homes import Home, qwen_home
 from live.programs import program as agent_program
 from serving import Served, first_event, serving, told
@@ -70,7 +71,7 @@ async def answered_and_taken(process: asyncio.subprocess.Process, desk: Served) 
     async with asyncio.timeout(PATIENCE):
         out, _ = await process.communicate()
     assert "Postgres" in out.decode()
-    assert (await desk.get(ask.id))["delivered_at"] is not None
+    assert (await taken(desk.broker, ask.id)).delivery_error is None
     return ask
 
 
