@@ -21,8 +21,9 @@ def ids(tab: Tab) -> Any:
     return tab.cards.evaluate_all("cards => cards.map(card => card.dataset.ask)")
 
 
-async def test_a_new_card_appears_is_counted_and_announced_without_taking_the_focus(desk: Desk, inbox: Tab) -> None:
+async def test_a_new_card_appears_is_counted_and_announced_without_taking_the_focus(desk: Desk, people: People) -> None:
     await desk.ask(id="q1")
+    inbox = await people.inbox()
     await inbox.card("q1").own.fill("half a thou")
     await desk.ask(id="q2", header="Colour")
     await expect(inbox.card("q2").element).to_be_visible()

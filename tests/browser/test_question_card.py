@@ -379,6 +379,23 @@ async def test_escape_leaves_step_by_step_and_never_answers(desk: Desk, inbox: T
     await edited(card)
 
 
+@pytest.mark.parametrize(
+    ("keys", "place"), [("n", "note"), ("x", "reason"), ("x Escape", "decline")], ids=["note", "reason", "out of it"]
+)
+async def test_the_focus_is_there_before_the_next_key_can_be(desk: Desk, inbox: Tab, keys: str, place: str) -> None:
+    await desk.ask("Which layout?", *PREVIEWS, id="q1", header="Layout")
+    await inbox.card("q1").heading.focus()
+    pressing = """async (keys) => {
+      for (const key of keys) {
+        document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}));
+        for (let turn = 0; turn < 20; turn += 1) await null; // no frame is drawn meanwhile
+      }
+      const {dataset} = document.activeElement;
+      return dataset.field ?? dataset.action;
+    }"""
+    assert await inbox.page.evaluate(pressing, keys.split()) == place
+
+
 async def test_escape_from_the_review_leaves_everything_as_it_is(desk: Desk, inbox: Tab) -> None:
     await three_questions(desk)
     card = inbox.card("q1")

@@ -38,6 +38,7 @@ export function Question({ ask, isInert, children }) {
   const left = useRef(/** @type {Set<number>} */ (new Set()));
   const goesTo = useRef(/** @type {number | null} */ (null));
   const timer = useRef(/** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined));
+  const opened = useRef(''); // a selector of what gets the focus as it is drawn, so that the next key is meant for it
   const isMissing = missing !== '' && (state.done === 0 || state.isBroken);
   const hasNote = question !== undefined && (isNoting || draft.notes[step] !== '');
 
@@ -95,17 +96,20 @@ export function Question({ ask, isInert, children }) {
       timer.current = setTimeout(next, pause);
     }
   };
+  const open = (/** @type {string} */ selector) => {
+    if (!focus(selector)) opened.current = selector;
+  };
   const note = () => {
     setNoting(true);
-    requestAnimationFrame(() => focus('[data-field="note"]'));
+    open('[data-field="note"]');
   };
   const openDecline = () => {
     setDeclining(true);
-    requestAnimationFrame(() => focus('[data-field="reason"]'));
+    open('[data-field="reason"]');
   };
   const closeDecline = () => {
     setDeclining(false);
-    requestAnimationFrame(() => focus('[data-action="decline"]'));
+    open('[data-action="decline"]');
   };
   const toChoices = () => focus('[data-choice]:checked') || focus('[data-choice]') || headingOf(ask.id)?.focus();
 
@@ -115,6 +119,9 @@ export function Question({ ask, isInert, children }) {
     if (goesTo.current === step) focus('[data-beginning]');
     goesTo.current = null;
   }, [step]);
+  useLayoutEffect(() => {
+    if (opened.current !== '' && focus(opened.current)) opened.current = '';
+  });
 
   /** @param {KeyboardEvent} event */
   const press = (event) => {
