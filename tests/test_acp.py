@@ -612,7 +612,7 @@ async def test_a_program_that_speaks_something_else_is_named(tmp_path: Path, sta
 # Agents that misbehave ----------------------------------------------------------------------------------------------
 
 HOSTILE = """
-import json, os, sys
+import json, os, sys, time
 def raw(text): sys.stdout.write(text); sys.stdout.flush()
 def line(**message): return json.dumps({{"jsonrpc": "2.0", **message}}) + "\\n"
 def write(**message): raw(line(**message))
@@ -735,15 +735,32 @@ os._exit(9)
         assert "power cut" in ((await taken(broker, second.id)).delivery_error or "")
 
 
-async def test_what_the_agent_cancels_is_withdrawn_and_told_so(tmp_path: Path, start: Start, broker: Broker) -> None:
+async def test_what_the_agent_cancels_is_withdrawn_and_told_so(
+    tmp_path: Path, start: Start, broker: Broker, person: ScriptedPerson
+) -> None:
+    script = """
+permission("q")
+while not os.path.exists("seen"): time.sleep(0.01)
+write(method="$/cancel_request", params={"requestId": "q"})
+end(str(read()["error"]["code"]))
+"""
+    async with opened(a_hostile(tmp_path, script), broker, start) as session:
+        turn = asyncio.create_task(session.prompt("go"))
+        await person.sees("ls")
+        (tmp_path / "seen").touch()
+        assert (await turn).text == "-32800"
+    [ask] = await asks(broker)
+    assert ask.state == "withdrawn"
+
+
+async def test_what_the_agent_cancels_at_once_bothers_nobody(tmp_path: Path, start: Start, broker: Broker) -> None:
     script = """
 permission("q", after=line(method="$/cancel_request", params={"requestId": "q"}))
 end(str(read()["error"]["code"]))
 """
     async with opened(a_hostile(tmp_path, script), broker, start) as session:
         assert (await session.prompt("go")).text == "-32800"
-    [ask] = await asks(broker)
-    assert ask.state == "withdrawn"
+    assert [ask.state for ask in await asks(broker)] in ([], ["withdrawn"])  # it may have been at the desk already
 
 
 async def test_a_mode_of_asking_that_nobody_knows_is_an_error(tmp_path: Path, start: Start, broker: Broker) -> None:

@@ -48,7 +48,6 @@ ABORTED = "the turn was aborted"
 STOP = 15.0  # seconds for a program to stop when told to
 MOST_OPEN = 200  # requests that wait at once; nobody could look through more, and an agent's own limit is far below
 LONGEST_WORDS = 1000  # of what an agent says about its own trouble
-AGAIN, TRIES = 0.05, 40  # seconds, and how often, to find an ask at the desk that is just being raised there
 
 Id: TypeAlias = int | str
 Answered: TypeAlias = tuple[Ask, Answer]
@@ -421,18 +420,13 @@ class Conversation(Generic[H]):
             self.spawn(self._call_off(each, reason=reason))
 
     async def _call_off(self, held: H, *, reason: str) -> None:
-        """One that came and went in the same breath may still be on its way to the desk."""
+        """One that came and went in the same breath gets to the desk before its withdrawal, or not at all."""
         if held.ask is None or held.waiting is None:
             return
-        for _ in range(TRIES):
-            try:
-                await self._withdraw(held.ask, reason=reason)
-            except AskNotFound:
-                await asyncio.wait([held.waiting], timeout=AGAIN)
-                if not held.waiting.done():
-                    continue
-            break
         held.waiting.cancel()
+        await asyncio.wait([held.waiting])
+        with suppress(AskNotFound):
+            await self._withdraw(held.ask, reason=reason)
 
     async def _withdraw(self, ask: Ask, *, reason: str) -> None:
         """Raises AskNotFound."""
