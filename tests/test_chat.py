@@ -13,6 +13,7 @@ from typing import Any
 import pydantic_ai
 import pytest
 
+from handraise.broker import Broker
 from handraise.chat import ChatSettings, ModelTable
 from handraise.chat.contract import (
     LONGEST_DESCRIPTION,
@@ -24,8 +25,11 @@ from handraise.chat.contract import (
     question_block,
     violation,
 )
+from handraise.chat.runtime import Chats
+from handraise.chat.transcript import Said, Transcript
+from handraise.stores import Store
 from handraise.testing.model import ScriptedModel, call, raw_call
-from serving import DeskProcess, Served, eventually, listening, path_of, refused, serving, told
+from serving import PATIENCE, DeskProcess, Served, eventually, listening, path_of, refused, serving, told
 from talking import ASK, STORAGE, Talk, kinds, model_settings, texts
 
 APIS = ("openai", "anthropic")
@@ -316,6 +320,37 @@ async def test_after_a_stop_the_model_knows_what_it_had_said(desk: Served, model
     assert texts(await talk.until())[-1] == ("assistant", "Good.")
     said = json.dumps(model.requests[-1].body["messages"])
     assert said.index("Once ") < said.index("shorter please")
+
+
+class Lingering(Transcript):
+    """Takes a moment to say that the end of a reply was written."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.written, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def finish(self, said: Said, *, at: int) -> None:
+        await super().finish(said, at=at)
+        self.written.set()
+        await self.go_on.wait()
+
+
+async def test_a_reply_is_read_as_it_ended_from_the_moment_that_is_written(
+    broker: Broker, settings: ChatSettings, model: ScriptedModel
+) -> None:
+    slow_calls.clear()
+    model.scenarios["slow-tool"] = [call("slowly"), "Good."]
+    chats = Chats(broker, settings, is_alone=True)
+    chats.transcript = lingering = Lingering(broker.store)
+    async with chats, asyncio.timeout(PATIENCE):
+        chat = (await chats.create()).id
+        await chats.say(chat, "SCENARIO:slow-tool")
+        await eventually(lambda: bool(slow_calls))
+        await chats.stop(chat)
+        await lingering.written.wait()
+        _, [_, said] = await chats.read(chat)
+        lingering.go_on.set()
+    assert (said.state, said.blocks[0]["status"]) == ("stopped", "error")
 
 
 async def test_a_tool_that_runs_can_be_stopped_too(desk: Served, model: ScriptedModel) -> None:

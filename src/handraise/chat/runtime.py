@@ -93,9 +93,12 @@ class Chats:
         """A chat and its messages that changed after a version, with what is being written here as it is now."""
         record = await self.transcript.get(chat)
         messages = await self.transcript.messages(chat, since=since)
-        return record, [
-            replace(said, blocks=self._drafts[said.id].blocks) if said.id in self._drafts else said for said in messages
-        ]
+        return record, [self._as_it_is(said) for said in messages]
+
+    def _as_it_is(self, said: Said) -> Said:
+        """One that was written has its end in the transcript, and the draft may be there for a moment longer."""
+        draft = self._drafts.get(said.id) if said.state == "writing" else None
+        return said if draft is None else replace(said, blocks=draft.blocks)
 
     # What people do -----------------------------------------------------------------------------------------
 
