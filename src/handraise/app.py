@@ -15,48 +15,68 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import uvicorn
 
-from handraise import tls
 from handraise.agents import SECRETS, AgentSettings
 from handraise.broker import Broker
+from handraise.broker.counts import Lag
+from handraise.broker.presence import Presence
 from handraise.channels import ChannelSettings
 from handraise.chat.runtime import Chats
+from handraise.client import Client
 from handraise.clock import Clock, SystemClock
 from handraise.config import AgentTable, Settings
 from handraise.errors import HandraiseError, SettingsError, StoreError
-from handraise.leases import Leases
-from handraise.masking import secret_values
-from handraise.metrics import Lag
 from handraise.people import People
 from handraise.plugins import load
-from handraise.presence import Presence
-from handraise.reaching import Channels, Made
-from handraise.rulebook import Rulebook, Trusted
+from handraise.rules.book import Rulebook
 from handraise.server import create_app
-from handraise.server.acp import Acp
-from handraise.server.api import SignIn
-from handraise.server.attach import Attached
-from handraise.server.mcp import Mcp
-from handraise.server.protocol import JoiningProtocol
-from handraise.server.runs import Runs
+from handraise.server.connections import Connections, Limits
+from handraise.server.protocol import LimitedProtocol
+from handraise.server.routes.acp import Acp
+from handraise.server.routes.api import SignIn
+from handraise.server.routes.attach import Attached
+from handraise.server.routes.mcp import Mcp
+from handraise.server.routes.runs import Runs
+from handraise.server.routes.trust import TrustRoutes
 from handraise.stores import Seen, Store, without_password
 from handraise.stores.sqlite import MEMORY, SqliteStore
-from handraise.tokens import Tokens
-from handraise.wires import Wires
+from handraise.switchboard import Channels, Made
+from handraise.tables.leases import Leases
+from handraise.tables.raw_messages import Wires
+from handraise.tables.tokens import Tokens
+from handraise.text.masking import secret_values
+from handraise.transports import proof, tls
+from handraise.trust import Trust
 from handraise.worker import Agents, Worker, own_name, sole_worker
+from handraise.workflow.author import AuthorProcesses
 from handraise.workflow.engine import Engine
 from handraise.workflow.journal import Journal
+from handraise.workflow.loading import trusted_only
 
-__all__ = ["Running", "agents_of", "bind", "look_at", "open_parts", "open_store", "open_worker", "run_desk", "wires_of"]
+__all__ = [
+    "Running",
+    "agents_of",
+    "authors_of",
+    "bind",
+    "config_of",
+    "look_at",
+    "open_parts",
+    "open_store",
+    "open_worker",
+    "run_desk",
+    "wires_of",
+]
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT = 15.0
+ANSWERS_WITHIN = 2.0  # seconds that another desk of this home gets to say that it is there
 GRACE = 2  # seconds that open calls get to end; streams and waits are ended before
 
 
@@ -127,7 +147,7 @@ async def open_parts(settings: Settings, *, clock: Clock | None = None) -> Async
         clock = clock or SystemClock()
         async with Tokens(store, clock=clock) as tokens:
             await _first_token(settings, tokens)
-            rules = Rulebook(store, user=settings.user, trusted=Trusted(settings.trusted_file))
+            rules = Rulebook(store, user=settings.user, trust=Trust(settings.trust_file))
             async with Broker(
                 store, clock=clock, handling=settings.handling, rules=rules, keep=settings.keep
             ) as broker:
@@ -195,12 +215,24 @@ def wires_of(settings: Settings, broker: Broker) -> Wires:
 
 @asynccontextmanager
 async def open_worker(
-    settings: Settings, broker: Broker, *, agents: Agents, wires: Wires | None = None
+    settings: Settings,
+    broker: Broker,
+    *,
+    agents: Agents,
+    wires: Wires | None = None,
+    authors: AuthorProcesses | None = None,
 ) -> AsyncIterator[Worker | None]:
     """The worker of this home, with what it watches; None where another process is that already.
 
-    Without `wires` nobody keeps the raw messages of its agents.
+    Without `wires` nobody keeps the raw messages of its agents; without `authors` it has processes of its own.
     """
+    if authors is None:
+        async with (
+            authors_of(settings) as own,
+            open_worker(settings, broker, agents=agents, wires=wires, authors=own) as worker,
+        ):
+            yield worker
+        return
     with sole_worker(settings.home) as is_ours:
         if not is_ours:
             log.warning("another process runs the sessions of %s; this desk starts none", settings.home)
@@ -220,7 +252,7 @@ async def open_worker(
             is_alone = settings.database.startswith("sqlite:")
             if is_alone:  # whoever was here before is gone, since we hold its lock
                 await journal.bury(everybody=True)
-            engine = Engine(journal, worker, clock=broker.clock, ttl=settings.lease, is_alone=is_alone)
+            engine = Engine(journal, worker, clock=broker.clock, ttl=settings.lease, authors=authors, is_alone=is_alone)
             watched.append(watching.create_task(engine.serve()))
             try:
                 yield worker
@@ -228,6 +260,26 @@ async def open_worker(
                 for task in watched:
                     task.cancel()
                 await watching.__aexit__(None, None, None)
+
+
+def config_of(settings: Settings) -> Path | None:
+    """The user's own folder of settings."""
+    return None if settings.user is None else settings.user.parent
+
+
+# What a client of PostgreSQL is signed in with, beside its address.
+_DATABASE_SECRETS = frozenset({"PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE"})
+
+
+def authors_of(settings: Settings) -> AuthorProcesses:
+    """Processes for the code of workflows, with nothing of this process that opens the desk or its database."""
+    database = urlsplit(settings.database)
+    return AuthorProcesses(
+        config=config_of(settings),
+        may_load=trusted_only(Trust(settings.trust_file)),
+        secrets=SECRETS | _channels_secrets(settings) | _DATABASE_SECRETS,
+        values=[settings.token or "", settings.database, database.password or ""],
+    )
 
 
 def agents_of(settings: Settings) -> Agents:
@@ -288,6 +340,7 @@ async def run_desk(
     has_worker: bool = True,
     agents: Agents | None = None,
     clock: Clock | None = None,
+    limits: Limits | None = None,
 ) -> AsyncIterator[Running]:
     """Serve on a bound socket for as long as the context is open, or until SIGTERM or SIGINT.
 
@@ -300,17 +353,21 @@ async def run_desk(
     host, port = listener.getsockname()[:2]
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
     url = f"{'http' if certificate is None else 'https'}://{f'[{shown}]' if ':' in shown else shown}:{port}"
+    key = proof.new_key()
     async with AsyncExitStack() as parts:
         broker, tokens = await parts.enter_async_context(open_parts(settings, clock=clock))
         agents = agents or agents_of(settings)
         wires = await parts.enter_async_context(wires_of(settings, broker))
+        authors = await parts.enter_async_context(authors_of(settings))
         worker = None
         if has_worker:
-            worker = await parts.enter_async_context(open_worker(settings, broker, agents=agents, wires=wires))
+            worker = await parts.enter_async_context(
+                open_worker(settings, broker, agents=agents, wires=wires, authors=authors)
+            )
         attached = Attached(broker, agents.attachable(), name=own_name(settings.home), wires=wires)
         mcp = await parts.enter_async_context(Mcp(broker))
         acp = await parts.enter_async_context(Acp(broker, worker=worker))
-        runs = Runs(broker, config=settings.user.parent if settings.user is not None else None)
+        runs = Runs(broker, config=config_of(settings), authors=authors)
         is_alone = settings.database.startswith("sqlite:")
         chats = await parts.enter_async_context(Chats(broker, settings.chat, is_alone=is_alone))
         broker.address = settings.address or url
@@ -342,23 +399,28 @@ async def run_desk(
             talks=chats,
             wires=wires,
             reaching=reaching,
+            trust=parts.enter_context(TrustRoutes(settings)),
+            prove=lambda nonce: proof.sign(key, url=url, nonce=nonce),
             allowed_hosts=(*settings.allowed_hosts, shown, urlsplit(broker.address).hostname or shown),
         )
-        config = _uvicorn_config(app, settings)
-        server = _Server(config, before_shutdown=lambda: _let_go(broker, worker, mcp, acp, runs, wires))
+        connections = Connections(limits)
+        config = _uvicorn_config(app, settings, connections=connections)
+        server = _Server(
+            config, connections=connections, before_shutdown=lambda: _let_go(broker, worker, mcp, acp, runs, wires)
+        )
         # Left by hand, so that what the body raises comes out as it is rather than in a group.
         tasks = await asyncio.TaskGroup().__aenter__()
         serving = tasks.create_task(server.serve(sockets=[listener]))
         beating = tasks.create_task(_beat(broker))
         watching = tasks.create_task(lag.watch())
         retiring = tasks.create_task(attached.retire())
-        written = {"url": url, "pid": os.getpid()}
+        written = {"url": url, "pid": os.getpid(), "key": key}
         if certificate is not None:  # itself and not its path: that file may be renewed while we still show this one
             written["certificate"] = certificate
         desk = json.dumps(written)
         try:
             await server.ready.wait()
-            if settings.running_desk() is None:  # desks that share a database may share a home too
+            if not await _has_desk(settings):  # desks that share a database may share a home too
                 _write_private(settings.desk_file, desk + "\n")
             _collect_less()
             yield Running(url=url, sign_in_url=sign_in.link(url), broker=broker, serving=serving)
@@ -370,6 +432,18 @@ async def run_desk(
             retiring.cancel()
             _remove_own(settings.desk_file, desk)
             await tasks.__aexit__(None, None, None)
+
+
+async def _has_desk(settings: Settings) -> bool:
+    """Whether the desk that this home wrote down is there, and not only a process with its id."""
+    if settings.running_desk() is None:
+        return False
+    try:
+        async with asyncio.timeout(ANSWERS_WITHIN), Client(settings=replace(settings, url=None)) as client:
+            await client.call("GET", "/healthz")
+    except (HandraiseError, TimeoutError):
+        return False
+    return True
 
 
 def _let_go(broker: Broker, worker: Worker | None, mcp: Mcp, acp: Acp, runs: Runs, wires: Wires) -> None:
@@ -402,12 +476,12 @@ def _collect_less() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _uvicorn_config(app: object, settings: Settings) -> uvicorn.Config:
+def _uvicorn_config(app: object, settings: Settings, *, connections: Connections) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
-        http=JoiningProtocol,
+        http=partial(LimitedProtocol, connections=connections),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
@@ -415,27 +489,47 @@ def _uvicorn_config(app: object, settings: Settings) -> uvicorn.Config:
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE,
     )
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, but streams are ended before it waits for them, and signals end us in order instead of at once."""
+    """uvicorn, but connections are accepted by ours, streams are ended before it waits for them, and signals end us in
+    order instead of at once."""
 
-    def __init__(self, config: uvicorn.Config, *, before_shutdown: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, *, connections: Connections, before_shutdown: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self._connections = connections
         self._before_shutdown = before_shutdown
+        self._listeners: list[socket.socket] = []
         self._stopped = asyncio.Event()
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Without the servers that uvicorn would make: `main_loop` accepts."""
+        self._listeners = sockets or []
+        self.servers = []
+        self.started = True
         self.ready.set()
 
     async def main_loop(self) -> None:
-        """Wait to be stopped. uvicorn looks ten times a second, for a date header and limits that we do not have."""
-        await self._stopped.wait()
+        """Accept until we are stopped. uvicorn looks ten times a second, for a date header that we do not have."""
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(self._connections.sweep())]
+            for listener in self._listeners:
+                accepting = self._connections.accept(listener, self._make, tls=self.config.ssl)
+                running.append(tasks.create_task(accepting))
+            await self._stopped.wait()
+            for task in running:
+                task.cancel()
+
+    def _make(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state={}, _loop=asyncio.get_running_loop()
+        )
+        return made
 
     def stop(self) -> None:
         self.should_exit = True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -21,13 +21,28 @@ from handraise.errors import SettingsError
 from handraise.people import MAY, USUALLY, Person
 from handraise.policies import policy_for
 from handraise.rules.reading import find_project, rules_in
+from handraise.text.words import LANGUAGES
+from handraise.transports.files import parse_toml, read_settings
+from handraise.trust import Part, Trust, agents_part, anchored, notice, policy_part, rules_part
 from handraise.wire import parse_handling
-from handraise.words import LANGUAGES
 
-__all__ = ["DEFAULT_PORT", "DEFAULT_URL", "AgentTable", "ChannelTable", "Settings", "load", "parse_addresses"]
+__all__ = [
+    "DEFAULT_PORT",
+    "DEFAULT_URL",
+    "AgentTable",
+    "ChannelTable",
+    "Settings",
+    "load",
+    "load_elsewhere",
+    "parse_addresses",
+    "warn_of_untrusted",
+]
+
+log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 4263
 MOST_DAYS = 36_500
+MOST_AGENTS = 1_000
 SHORTEST_LEASE, LONGEST_LEASE = 1, 3600  # seconds
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
@@ -73,6 +88,8 @@ class Settings:
     people: Mapping[str, Person] = field(default_factory=dict)
     user: Path | None = None  # where the user's own config.toml is, or would be
     project: Path | None = None  # the handraise.toml that was read
+    parts: tuple[Part, ...] = ()  # what that file would make happen beyond forbidding something
+    untrusted: tuple[Part, ...] = ()  # those of them that are left out of these settings, since nobody trusted them
 
     @property
     def token_file(self) -> Path:
@@ -83,13 +100,14 @@ class Settings:
         return self.home / "desk.json"
 
     @property
-    def trusted_file(self) -> Path:
+    def trust_file(self) -> Path:
         return self.home / "trusted.json"
 
     def running_desk(self) -> str | None:
         """The address that the desk of this home wrote down, if that desk still lives.
 
-        A killed one leaves its file behind; whoever listens at its port by now must not be sent our token.
+        A killed one leaves its file behind, and its process id may be another's by now. So whoever listens there has to
+        prove itself before it is sent anything; see `proof`.
         """
         told = self._written_down()
         return None if told is None else told[0]
@@ -99,13 +117,22 @@ class Settings:
         told = self._written_down()
         return None if told is None else told[1]
 
-    def _written_down(self) -> tuple[str, str | None] | None:
+    def running_key(self) -> str:
+        """What the desk of this home proves itself with; empty where it wrote none down."""
+        told = self._written_down()
+        return "" if told is None else told[2]
+
+    def _written_down(self) -> tuple[str, str | None, str] | None:
+        """Address, certificate and key."""
         try:
             told = json.loads(self.desk_file.read_text())
-            url, pid, certificate = str(told["url"]), int(told["pid"]), told.get("certificate")
+            url, pid = str(told["url"]), int(told["pid"])
+            certificate, key = told.get("certificate"), told.get("key")
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return (url, certificate if isinstance(certificate, str) else None) if _lives(pid) else None
+        if not _lives(pid):
+            return None
+        return url, certificate if isinstance(certificate, str) else None, key if isinstance(key, str) else ""
 
 
 def _lives(pid: int) -> bool:
@@ -129,13 +156,25 @@ def load(environ: Mapping[str, str] | None = None, *, cwd: Path | None = None) -
         database=environ.get("HANDRAISE_DATABASE") or f"sqlite:///{home / 'desk.db'}",
     )
     user = Path(environ.get("XDG_CONFIG_HOME") or platformdirs.user_config_path()) / "handraise" / "config.toml"
-    settings = replace(settings, user=user)
-    if user.is_file():
-        settings = _with_file(settings, user)
-    project = find_project(cwd or Path.cwd())
-    if project is not None:
-        settings = replace(_with_file(settings, project, own=False), project=project)
-    return settings
+    return _with_files(replace(settings, user=user), cwd=cwd or Path.cwd())
+
+
+def load_elsewhere(settings: Settings, *, cwd: Path) -> Settings:
+    """What the files of the same home and the same user say for another folder. Raises as `load` does."""
+    return _with_files(Settings(home=settings.home, user=settings.user), cwd=cwd)
+
+
+def _with_files(settings: Settings, *, cwd: Path) -> Settings:
+    if settings.user is not None and settings.user.is_file():
+        settings = _with_file(settings, settings.user, _read(settings.user))
+    project = find_project(cwd)
+    return settings if project is None else _with_project(settings, project)
+
+
+def warn_of_untrusted(settings: Settings) -> None:
+    """Log what of a project was left out. For programs that have no terminal to say it on."""
+    if (said := notice(settings.untrusted)) is not None:
+        log.warning("%s", said)
 
 
 def parse_addresses(given: str | Sequence[str] | None, *, name: str) -> tuple[str, ...]:
@@ -164,13 +203,45 @@ def _is_address(url: str) -> bool:
     return is_one and re.search(r"[\s,;?#]", url) is None
 
 
-def _with_file(settings: Settings, file: Path, *, own: bool = True) -> Settings:
-    """Settings refined by a file. One that came with a project may not open your desk to others."""
+def _with_project(settings: Settings, file: Path) -> Settings:
+    """Settings refined by a project's file: what a person trusted of it, and what it forbids.
+
+    What is wrong in it is said also where nobody trusts it.
+    """
+    text = _read(file)
+    whole = _with_file(settings, file, text, own=False)
+    table = parse_toml(text, file=file)
+    policy = table.get("policy", {})
+    rejections = {name: value for name, value in policy.items() if value == "reject"}
+    forbidding = parse_handling(rejections, onto=settings.handling)
+    parts = [agents_part(file, table.get("agents", {})), rules_part(file, rules_in(text, file=file))]
+    if whole.handling != forbidding:
+        parts.insert(1, policy_part(file, policy))
+    found = tuple(part for part in parts if part is not None)
+    trust = Trust(settings.trust_file)
+    untrusted = tuple(part for part in found if not trust.holds(part))
+    kinds = {part.kind for part in untrusted}
+    return replace(
+        settings,
+        agents=settings.agents if "agents" in kinds else whole.agents,
+        handling=forbidding if "policy" in kinds else whole.handling,
+        project=file,
+        parts=found,
+        untrusted=untrusted,
+    )
+
+
+def _read(file: Path) -> str:
+    """Raises SettingsError."""
     try:
-        text = file.read_text()
-        table = tomllib.loads(text)
-    except (OSError, ValueError) as problem:
+        return read_settings(file).decode()
+    except UnicodeDecodeError as problem:
         raise SettingsError(f"{file} cannot be read: {problem}") from None
+
+
+def _with_file(settings: Settings, file: Path, text: str, *, own: bool = True) -> Settings:
+    """Settings refined by a file. One that came with a project may not open your desk to others."""
+    table = parse_toml(text, file=file)
     unknown = set(table) - {"policy", "desk", "terminal", "agents", "rules", "chat", "models", "channels", "people"}
     if unknown:
         raise SettingsError(
@@ -266,6 +337,8 @@ def _tls_files(desk: dict[str, Any], settings: Settings, *, file: Path) -> tuple
 def _agents(table: dict[str, Any], before: Mapping[str, AgentTable], *, file: Path) -> dict[str, AgentTable]:
     found: dict[str, AgentTable] = {}
     agents = _table(table, "agents", file=file)
+    if len(agents) > MOST_AGENTS:
+        raise SettingsError(f"{file}: at most {MOST_AGENTS} agents fit in a file; it has {len(agents)}")
     for name in agents:
         given = _table(agents, name, file=file, known={"command", "env", "watch"}, shown=f"agents.{name}")
         at = before.get(name, AgentTable())
@@ -274,6 +347,8 @@ def _agents(table: dict[str, Any], before: Mapping[str, AgentTable], *, file: Pa
             raise SettingsError(f'{file}: [agents.{name}] command and watch are lists of texts, as in ["{name}"]')
         if not isinstance(env, Mapping) or not _texts(tuple(env.values())):
             raise SettingsError(f'{file}: [agents.{name}] env is a table of texts, as in {{ NAME = "value" }}')
+        if "command" in given and command:
+            command = anchored(command, folder=file.parent, is_strict=False)
         found[name] = AgentTable(command=tuple(command), env=dict(env), watch=tuple(watch))
     return found
 

@@ -22,6 +22,8 @@
     ├── RequestAnswered        a request of an agent over ACP was answered before, with something else
     ├── MessagesGone           messages of an agent over ACP after that number are no longer kept, or are not its own
     ├── WorkflowNotFound       no workflow of that name lies in the project or the user's config folder
+    ├── WorkflowNotTrusted     a file of workflows of a project that nobody here has trusted; nothing of it was run
+    ├── PartChanged            a part of a project is no longer what the person looked at; nothing was trusted
     ├── InputDoesNotFit        what a run was to begin with is not of the form that its workflow takes; none was begun
     ├── RunNotFound            no run has that id
     ├── RunEnded               what was wanted does not go with the state that the run or the checkpoint is in
@@ -77,6 +79,7 @@ __all__ = [
     "MessagesGone",
     "OutputDoesNotFit",
     "Overloaded",
+    "PartChanged",
     "PluginNotFound",
     "ProcessFailed",
     "Refused",
@@ -97,6 +100,7 @@ __all__ = [
     "Withdrawn",
     "WorkflowBroken",
     "WorkflowNotFound",
+    "WorkflowNotTrusted",
 ]
 
 
@@ -348,6 +352,19 @@ class WorkflowNotFound(HandraiseError):
         names = list(known)
         there = f"there is {', '.join(names)}" if names else "there are none here"
         super().__init__(f"there is no workflow {name!r}; {there}", name=name, known=names)
+
+
+class WorkflowNotTrusted(HandraiseError):
+    """A file of a project, or one that it imports, that nobody has looked at, or that changed since. The message says
+    what to type: `handraise trust`."""
+
+    code = "workflow_not_trusted"
+
+
+class PartChanged(HandraiseError):
+    """Somebody changed a part of a project after the person had looked at it. Nothing was trusted."""
+
+    code = "part_changed"
 
 
 class InputDoesNotFit(HandraiseError):

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 from handraise.asks import Ask
+from handraise.asks.card import is_longer, whole_of
 from handraise.errors import Forbidden
 
-__all__ = ["MAY", "USUALLY", "May", "People", "Person"]
+__all__ = [
+    "MAY",
+    "USUALLY",
+    "Identity",
+    "May",
+    "People",
+    "Person",
+    "reason_not_to_allow",
+    "reason_not_to_allow_in_notification",
+]
 
+Identity: TypeAlias = Literal["strong", "shared"]  # a place says which person answers, or only that somebody did
+KNOWN_REPLIES = ("once", "always")
+IN_NOTIFICATION = 300  # characters of a command that a browser's notification shows; of anything else it shows a title
 May = Literal["questions", "permissions", "risky", "start"]
 MAY: tuple[May, ...] = get_args(May)
 USUALLY: tuple[May, ...] = ("questions", "permissions", "start")
@@ -27,11 +40,43 @@ class Person:
 
     def may_decide(self, ask: Ask) -> bool:
         """Whether this one may say anything about it. To refuse what is risky takes no more than any permission."""
-        from handraise.risks import risks_of  # long, and most who read the settings never need it
-
         if ask.permission is None:
             return "questions" in self.may
-        return "permissions" in self.may or ("risky" in self.may and bool(risks_of(ask)))
+        return "permissions" in self.may or ("risky" in self.may and is_risky(ask))
+
+
+def is_risky(ask: Ask) -> bool:
+    """As it was judged when it was asked."""
+    from handraise.rules.risks import judgement_of  # long, and most who read the settings never need it
+
+    return ask.permission is not None and bool(judgement_of(ask).risks)
+
+
+def reason_not_to_allow(ask: Ask, *, identity: Identity, longest: int | None = None, reply: str = "once") -> str | None:
+    """Why a yes to a permission does not count from such a place; None where it does. A no always counts.
+
+    `longest` is how many characters the place shows of it; None where it shows everything.
+    """
+    if ask.permission is None:
+        return None
+    if longest is not None and is_longer(ask.permission, longest):
+        return "it is longer than what is shown there"
+    if identity == "strong":
+        return None
+    if reply not in KNOWN_REPLIES:
+        return "this desk does not know what that reply allows"
+    from handraise.rules.risks import judgement_of  # as above
+
+    return judgement_of(ask).only_at_desk
+
+
+def reason_not_to_allow_in_notification(ask: Ask, *, reply: str) -> str | None:
+    """The same for a button of a browser's notification, which shows a command and nothing else."""
+    if ask.permission is None:
+        return None
+    if whole_of(ask.permission) != ask.permission.command:
+        return "a notification does not show all of it"
+    return reason_not_to_allow(ask, identity="shared", longest=IN_NOTIFICATION, reply=reply)
 
 
 class People:
@@ -56,22 +101,32 @@ class People:
             (person for person in self._people.values() if person.known_as.get(channel, "").casefold() == wanted), None
         )
 
-    def check(self, id: str, ask: Ask, *, channel: str, identity: str, rejects: bool = False) -> Person:
+    def check(
+        self,
+        id: str,
+        ask: Ask,
+        *,
+        channel: str,
+        identity: Identity,
+        longest: int | None = None,
+        reply: str | None = None,
+    ) -> Person:
         """Who is known there by this, if that one may decide this. Raises Forbidden.
 
-        In a place that others can reach too nobody may who is not listed. Refusing does no harm: whoever may decide
-        permissions may do that, also where nobody is sure who it is.
+        In a place that others can reach too nobody may who is not listed. `reply` is what a permission would be allowed
+        with, and None where it is refused: refusing does no harm, so whoever may decide permissions may do that, also
+        where nobody is sure who it is.
         """
-        from handraise.risks import risks_of  # long, and most who read the settings never need it
-
         person = self.find(channel, id)
         if person is None:
             raise Forbidden(f"whoever answered in {channel} is not listed under [people], so it does not count")
         needed: May = "questions"
         if ask.permission is not None:
-            needed = "risky" if not rejects and risks_of(ask) else "permissions"
-        if needed == "risky" and identity == "shared":
-            raise Forbidden(f"this can do harm, and {channel} does not say for sure who answers: allow it at the desk")
+            needed = "risky" if reply is not None and is_risky(ask) else "permissions"
+        if reply is not None:
+            reason = reason_not_to_allow(ask, identity=identity, longest=longest, reply=reply)
+            if reason is not None:
+                raise Forbidden(f"{channel} cannot allow this, because {reason}: allow it at the desk")
         if needed not in person.may:
             raise Forbidden(f"{person.name} may not decide this: [people.{person.name}] may has no {needed!r}")
         return person

@@ -18,7 +18,7 @@ def load(family: str, name: str) -> Any:
 
     A stranger's is an entry point of the group `handraise.FAMILY`, loaded the same way.
     """
-    if name.isidentifier() and find_spec(f"handraise.{family}.{name}") is not None:
+    if name.isidentifier() and not name.startswith("_") and find_spec(f"handraise.{family}.{name}") is not None:
         plugin = getattr(import_module(f"handraise.{family}.{name}"), "plugin", None)
         if plugin is not None:
             return plugin
@@ -32,5 +32,5 @@ def load(family: str, name: str) -> Any:
 def names(family: str) -> list[str]:
     """Every member that can be loaded."""
     package = import_module(f"handraise.{family}")
-    ours = {module.name for module in iter_modules(package.__path__)}
+    ours = {module.name for module in iter_modules(package.__path__) if not module.name.startswith("_")}
     return sorted(ours | {entry.name for entry in entry_points(group=f"handraise.{family}")})

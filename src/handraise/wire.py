@@ -9,21 +9,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from hashlib import blake2b
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from handraise.asks import Answer, Ask, AutoRule, Handling, Mode, Origin, Permission, Question, State
+from handraise.asks import Answer, Ask, AutoRule, Handling, Judgement, Mode, Origin, Permission, Question, State
 from handraise.errors import AnswerDoesNotFit, AskDoesNotFit, CursorTooOld, HandraiseError, SettingsError
 from handraise.events import Event, event
 
 __all__ = [
+    "LARGE",
     "AnswerBody",
     "AskBody",
     "BadBody",
@@ -42,8 +42,11 @@ __all__ = [
     "Stored",
     "StoredEvent",
     "TokenBody",
+    "TrustBody",
     "WithdrawBody",
+    "check_values",
     "json_schemas",
+    "judgement_text",
     "parse",
     "pruned_frame",
     "time_text",
@@ -53,7 +56,9 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+LARGE = 256 * 1024  # characters of a content from which copying it is worth avoiding
 PRUNED = "pruned"  # the type of the one event that is not about an ask
+MOST_DELIVERIES = 2_000  # reported in one call
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]  # at most a year
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Prompt = Annotated[str, Field(min_length=1, max_length=1_000_000)]
@@ -116,18 +121,34 @@ class Stored(NamedTuple):
     delivered_at: int | None
     delivery_error: str | None
     withdrawn_reason: str | None
+    judgement: str | None = None  # see `judgement_text`; of a question there is none
 
     def text(self, now: int) -> str:
         """The ask as JSON. `remaining` counts from `now`."""
+        return f"{{{self.content}{self._rest(now)}"
+
+    def pieces(self, now: int) -> Iterable[bytes]:
+        """`text` as bytes, to be sent one behind the other. A large content is encoded in parts, and never copied only
+        to put something around it."""
+        return (self.text(now).encode(),) if len(self.content) <= LARGE else self._parts(now)
+
+    def _parts(self, now: int) -> Iterator[bytes]:
+        yield b"{"
+        for start in range(0, len(self.content), LARGE):
+            yield self.content[start : start + LARGE].encode()
+        yield self._rest(now).encode()
+
+    def _rest(self, now: int) -> str:
+        """What comes behind the content."""
         remaining = "null"
         if self.deadline is not None and self.state == "asked":
             remaining = f"{max(0, self.deadline - now) / 1000:.3f}"
         error, reason = self.delivery_error, self.withdrawn_reason
-        # Where a question begins behind the id there is nothing to add, and that is to cost nothing. The quotes cannot
-        # be a part of the id; one that holds escapes is longer, and is looked at.
-        about = "" if self.content.startswith('","questions":[{', len(self.id) + 6) else _about(self.content)
+        about = self.judgement
+        if about is None:
+            about = _UNJUDGED if self._is_unjudged() else ""
         return (
-            f'{{{self.content}{about},"state":"{self.state}","asked_at":"{time_text(self.asked_at)}",'
+            f'{about},"state":"{self.state}","asked_at":"{time_text(self.asked_at)}",'
             f'"deadline":{_time_or_null(self.deadline)},"remaining":{remaining},'
             f'"fallback":{self.fallback or "null"},"answer":{self.answer or "null"},'
             f'"delivered_at":{_time_or_null(self.delivered_at)},'
@@ -135,9 +156,19 @@ class Stored(NamedTuple):
             f'"withdrawn_reason":{"null" if reason is None else _quoted(reason)}}}'
         )
 
+    def _is_unjudged(self) -> bool:
+        """Whether it is a permission that was stored before judgements were. Behind the id, whose quotes are escaped,
+        comes a question, or there is none."""
+        begin = '","questions":['
+        if self.content.startswith(begin + "{", len(self.id) + 6):
+            return False
+        return self.content.startswith("]", self.content.find(begin) + len(begin))
+
     def ask(self) -> Ask:
         """The record of it, for everything that reads more than it copies."""
-        content = _CONTENT.validate_json(f"{{{self.content}}}")
+        about = self.judgement or (_UNJUDGED if self._is_unjudged() else "")
+        # As text it would take four bytes for each character where one of them is an emoji.
+        content = _CONTENT.validate_json(b"".join((b"{", self.content.encode(), about.encode(), b"}")))
         return replace(
             content,
             state=self.state,
@@ -154,35 +185,12 @@ class Stored(NamedTuple):
         return None if self.answer is None else parse_answer(self.answer)
 
 
-_ABOUTS: dict[bytes, str] = {}  # by a digest of the content, which may be long
-MOST_ABOUTS = 1024
-
-
-def _about(content: str) -> str:
-    """What a desk tells of a permission beside its content. It is never a part of that: a later version that reads a
-    command better must still find that an ask is the one it knows."""
-    key = blake2b(content.encode(), digest_size=16).digest()
-    told = _ABOUTS.get(key)
-    if told is None:
-        told = _ABOUTS[key] = _read_about(content)
-        if len(_ABOUTS) > MOST_ABOUTS:
-            del _ABOUTS[next(iter(_ABOUTS))]
-    return told
-
-
-def _read_about(content: str) -> str:
-    from handraise.risks import UNREADABLE, commands_of, risks_of  # only a desk with permissions needs the grammar
-
-    commands: tuple[str, ...] = ()
-    try:
-        ask = _CONTENT.validate_json(f"{{{content}}}")
-        if ask.permission is None:
-            return ""
-        risks, commands = risks_of(ask), commands_of(ask.permission)
-    except Exception:  # one permission that cannot be looked at must not keep the others from being told
-        log.exception("the risks of a permission could not be found; it is told as one that cannot be read")
-        risks = (UNREADABLE,)
-    return f',"risks":{to_json(risks).decode()}' + (f',"commands":{to_json(commands).decode()}' if commands else "")
+def judgement_text(judgement: Judgement) -> str:
+    """What a desk tells of a permission beside its content, as it is stored and told. It is never a part of that: a
+    later version that reads a command better must still find that an ask is the one it knows."""
+    told = {"risks": judgement.risks, "commands": judgement.commands or None, "doubt": judgement.doubt}
+    told["only_at_desk"] = judgement.only_at_desk
+    return "," + to_json({key: value for key, value in told.items() if value is not None}).decode()[1:-1]
 
 
 class StoredEvent(NamedTuple):
@@ -195,11 +203,20 @@ class StoredEvent(NamedTuple):
     source: str | None = None  # see `Change.source`
 
     def text(self, now: int) -> str:
-        return f'{{"type":"{self.type}","at":"{time_text(self.at)}","ask":{self.ask.text(now)}}}'
+        return f"{self._begin()}{self.ask.text(now)}}}"
 
     def frame(self, now: int) -> bytes:
         """The event as server-sent events carry it."""
         return f"id: {self.cursor}\nevent: {self.type}\ndata: {self.text(now)}\n\n".encode()
+
+    def pieces(self, now: int) -> Iterator[bytes]:
+        """`frame`, to be sent one behind the other; a large ask is in pieces of its own."""
+        yield f"id: {self.cursor}\nevent: {self.type}\ndata: {self._begin()}".encode()
+        yield from self.ask.pieces(now)
+        yield b"}\n\n"
+
+    def _begin(self) -> str:
+        return f'{{"type":"{self.type}","at":"{time_text(self.at)}","ask":'
 
     def event(self) -> Event:
         return event(self.type, cursor=self.cursor, at=to_time(self.at), ask=self.ask.ask())
@@ -215,13 +232,22 @@ def pruned_frame(through: int, *, now: int) -> bytes:
 def content_text(ask: Ask) -> str:
     """The part of an ask that never changes, as the inside of a JSON object. Raises AskDoesNotFit."""
     try:
-        id, questions = _quoted(ask.id), _QUESTIONS.dump_json(ask.questions, exclude_none=True).decode()
-        permission = b"null" if ask.permission is None else _PERMISSION.dump_json(ask.permission, exclude_none=True)
-        origin = _ORIGIN.dump_json(ask.origin, exclude_none=True).decode()
-        extra = "" if not ask.extra else f',"extra":{to_json(ask.extra).decode()}'
+        parts = (
+            b'"id":',
+            to_json(ask.id),
+            b',"questions":',
+            _QUESTIONS.dump_json(ask.questions, exclude_none=True),
+            b',"permission":',
+            b"null" if ask.permission is None else _PERMISSION.dump_json(ask.permission, exclude_none=True),
+            b',"origin":',
+            _ORIGIN.dump_json(ask.origin, exclude_none=True),
+            *((b',"extra":', to_json(ask.extra)) if ask.extra else ()),
+        )
     except PydanticSerializationError as problem:  # half of a surrogate pair, an object that is no JSON
         raise AskDoesNotFit(f"it cannot be written as JSON: {problem}") from None
-    return f'"id":{id},"questions":{questions},"permission":{permission.decode()},"origin":{origin}{extra}'
+    content = b"".join(parts)
+    del parts  # a large one is not held twice while it is decoded
+    return content.decode()
 
 
 def ask_fields(ask: Ask) -> dict[str, Any]:
@@ -286,6 +312,9 @@ class _Told:
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 _ASK: TypeAdapter[Ask] = TypeAdapter(Ask)
 _CONTENT = _ASK
+# Of what was asked before judgements were stored. Nobody reads such a command again.
+_NOT_KEPT = "it was asked before this desk kept what it finds out about a command"
+_UNJUDGED = judgement_text(Judgement(risks=("unreadable",), doubt=_NOT_KEPT, only_at_desk=_NOT_KEPT))
 _EVENT: TypeAdapter[_Told] = TypeAdapter(_Told)
 _QUESTIONS: TypeAdapter[tuple[Question, ...]] = TypeAdapter(tuple[Question, ...])
 _PERMISSION: TypeAdapter[Permission] = TypeAdapter(Permission)
@@ -419,7 +448,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveriesBody:
-    deliveries: Annotated[tuple[Delivery, ...], Field(max_length=10_000)]
+    deliveries: Annotated[tuple[Delivery, ...], Field(max_length=MOST_DELIVERIES)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -498,6 +527,22 @@ class TokenBody:
     scopes: Annotated[tuple[Literal["ask", "answer", "admin"], ...], Field(min_length=1, max_length=3)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartBody:
+    """A part of a project as a person saw it."""
+
+    name: Annotated[str, Field(max_length=20_000)]
+    fingerprint: Annotated[str, Field(max_length=200)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustBody:
+    """What `POST /v1/trust` takes."""
+
+    cwd: Annotated[str, Field(min_length=1, max_length=20_000)]
+    parts: Annotated[tuple[PartBody, ...], Field(min_length=1, max_length=1_000)]
+
+
 Pattern = Annotated[str, Field(max_length=20_000)]
 PatternOrFlag = Pattern | bool
 
@@ -528,6 +573,30 @@ class RuleTestBody:
     context: Literal["thread", "subagent"] = "thread"
 
 
+MOST_VALUES = 25_000  # in a body; parsing more of them takes longer than others should wait
+MOST_PROBLEMS = 1_000  # that are looked at one by one
+_STRUCTURE = b'"{[,'
+_OTHERS = bytes(set(range(256)) - set(_STRUCTURE))
+
+
+def _values_in(body: bytes) -> int:
+    """About how many values a JSON text has, found without parsing it: commas and brackets outside of its strings."""
+    if len(body) <= MOST_VALUES or len(body.translate(None, _OTHERS)) <= MOST_VALUES:
+        return 0
+    # Without what is escaped, every quote begins or ends a string.
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
+    quotes = plain.count(b'"')
+    if quotes > 4 * MOST_VALUES:  # a key and a text for each; taken apart they would cost what we avoid
+        return quotes // 2
+    return sum(map(len, plain.split(b'"')[::2]))
+
+
+def check_values(body: bytes) -> None:
+    """Raises BadBody where a JSON text holds so many values that it would take too long to parse them."""
+    if _values_in(body) > MOST_VALUES:
+        raise BadBody(f"the body holds more than {MOST_VALUES:,} values; send fewer")
+
+
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
 
 
@@ -540,6 +609,7 @@ def adapter(kind: type[T]) -> TypeAdapter[T]:
 
 def parse(kind: type[T], body: bytes) -> T:
     """The body as `kind`. Raises BadBody, or for asks and answers the error that lists what does not fit."""
+    check_values(body)
     try:
         return adapter(kind).validate_json(body or b"{}", strict=True)
     except ValidationError as invalid:
@@ -580,6 +650,7 @@ def handling_fields(handling: Handling) -> dict[str, Any]:
 
 def parse_ask_body(body: bytes) -> AskBody:
     """`parse` for asks, with the fields we do not know kept in `extra` of the record they came with."""
+    check_values(body)
     try:
         return adapter(AskBody).validate_json(body, strict=True, extra="forbid")
     except ValidationError:  # wrong, or with fields we do not know: the slow way finds out which
@@ -619,6 +690,11 @@ def _keep(record: T, raw: Mapping[str, Any], **changed: Any) -> T:
 
 
 def _refusal(kind: type, invalid: ValidationError) -> HandraiseError:
+    if invalid.error_count() > MOST_PROBLEMS:  # to describe each would take longer than to find them
+        sentence = f"{invalid.error_count():,} things of it do not fit"
+        if kind is AnswerBody:
+            return AnswerDoesNotFit([{"question": None, "problem": sentence}])
+        return AskDoesNotFit(sentence, [{"at": "", "problem": sentence}]) if kind is AskBody else BadBody(sentence)
     problems = invalid.errors(include_url=False, include_context=False, include_input=False)
     if problems[0]["type"] == "json_invalid":
         return BadBody(f"the body is not JSON: {problems[0]['msg'].removeprefix('Invalid JSON: ')}")

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
+from urllib.parse import urlsplit
 
 from handraise.agents import (
     Agent,
@@ -36,7 +37,9 @@ from handraise.agents import (
     Watchable,
     Wire,
 )
+from handraise.agents._versions import driven_version
 from handraise.asks import Answer, Ask, Handling, State
+from handraise.asks.places import resolve
 from handraise.clock import Clock
 from handraise.errors import (
     AlreadyAnswered,
@@ -49,9 +52,8 @@ from handraise.errors import (
     StoreError,
 )
 from handraise.plugins import load, names
-from handraise.sessions import NewSession, Order, SessionRecord, Sessions
-from handraise.support import driven_version
-from handraise.wires import Wires
+from handraise.tables.raw_messages import Wires
+from handraise.tables.sessions import NewSession, Order, SessionRecord, Sessions
 from handraise.workflow.engine import Outcome
 
 __all__ = ["Agents", "Desk", "Worker", "own_name", "sole_worker"]
@@ -266,10 +268,28 @@ class Worker:
             await asyncio.wait(left, timeout=within)
 
     async def take_back(self, session: str, *, reason: str = "its machine is gone, and the step began again") -> None:
-        for each in (session, *await self.sessions.children(session)):
-            async for ask in self.desk.asks(state="asked", session=each):
-                with suppress(AlreadyAnswered, AskWithdrawn, AskNotFound):
+        """Nobody takes an answer there any more: what is open is withdrawn, an untaken answer is told as not taken."""
+        for ask in await self.left_open(session):
+            if ask.state == "asked":
+                try:
                     await self.desk.withdraw(ask.id, reason=reason)
+                    continue
+                except (AskWithdrawn, AskNotFound):
+                    continue
+                except AlreadyAnswered:  # at this moment
+                    pass
+            self.desk.delivered(ask.id, error=f"{reason} before the agent took it")
+
+    async def left_open(self, session: str) -> tuple[Ask, ...]:
+        """Asks of this session and its subagents that nobody has answered, or whose answer the agent has not taken."""
+        tree = [session, *await self.sessions.children(session)]
+        asks = [ask for each in tree async for ask in self.desk.asks(session=each)]
+        return tuple(
+            ask
+            for ask in asks
+            if ask.state == "asked"
+            or (ask.state in ("answered", "rejected") and ask.delivered_at is None and ask.delivery_error is None)
+        )
 
     def halted(self, session: str) -> None:
         self._halted.add(session)
@@ -293,7 +313,7 @@ class Worker:
             raise SettingsError(f"[agents.{agent}] watch: {agent} is not an agent that can be listened to")
         while True:
             try:
-                await watched.watch(self.desk, address)
+                await watched.watch(_Here(self.desk) if _is_here(address) else self.desk, address)
             except HandraiseError as failed:
                 log.error("%s at an address of [agents.%s] watch: %s", agent, agent, failed)
             await asyncio.sleep(WATCH_AGAIN)
@@ -326,6 +346,17 @@ class Worker:
     def forget(self, id: str) -> None:
         self._live.pop(id, None)
         self._changed.set()
+
+
+class _Here:
+    """The desk for agents of this machine that we did not start."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.withdraw, self.delivered, self.asks = desk.withdraw, desk.delivered, desk.asks
+
+    async def ask(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Answer:
+        return await self._desk.ask(await resolve(ask), handling=handling, ordinal=ordinal)
 
 
 class _Outcome(NamedTuple):
@@ -423,8 +454,8 @@ class _Live:
             if self._session is not None:
                 session, self._session = self._session, None
                 await session.close()
-            else:  # nobody else takes back what it asked before it was left
-                await self._worker.take_back(self._record.id, reason="its session was closed")
+            # Nobody else takes back what it asked before it was left.
+            await self._worker.take_back(self._record.id, reason="its session was closed")
             self._outcome = _Outcome("done")
             await self._end(order)
             return False
@@ -457,10 +488,15 @@ class _Live:
                 return False
             self._ear.notice(f"The turn ended: {self._aborted or 'it was aborted'}.", turn="aborted")
             await self._ear.kept()
+            if self._session is None:  # it was still being opened, and nobody took up what it had asked before
+                await self._worker.take_back(self._record.id, reason=self._aborted or "it was aborted")
             is_stale = self._aborted.startswith(STALE)
             self._outcome = _Outcome("failed", error=self._aborted) if is_stale else _Outcome("idle")
         except HandraiseError as failed:
             await self._fail(str(failed))
+        except Exception:  # of the adapter; the same prompt would break it again
+            log.exception("session %s broke", self._record.id)
+            await self._fail("handraise broke here; the log of the worker says why")
         else:
             await self._ear.kept()
             handle = self._session.handle if self._session is not None else None
@@ -477,6 +513,7 @@ class _Live:
             session, self._session = self._session, None
             with suppress(HandraiseError):
                 await session.close()
+        await self._worker.take_back(self._record.id, reason=f"the turn failed: {error}")
         self._outcome = _Outcome("failed", error=error)
 
     async def _turn_of(self, order: Order) -> Reply | None:
@@ -486,7 +523,7 @@ class _Live:
             cut = None
             if record.handle is not None:
                 under_way = order.text if order.started else None
-                cut = Cut(handle=record.handle, prompt=under_way, asks=await self._left_open(record.id))
+                cut = Cut(handle=record.handle, prompt=under_way, asks=await self._worker.left_open(record.id))
             self._session = await self._open(record, cut=cut)
             await self._write("running", handle=self._session.handle)
             if cut is not None and order.started:
@@ -506,17 +543,6 @@ class _Live:
             listener=self._ear,
         )
         return await self._worker.agents[record.agent].open(self._ear, start)
-
-    async def _left_open(self, id: str) -> tuple[Ask, ...]:
-        """Asks of this session and its subagents that nobody has answered, or whose answer the agent has not taken."""
-        tree = [id, *await self._worker.sessions.children(id)]
-        asks = [ask for each in tree async for ask in self._worker.desk.asks(session=each)]
-        return tuple(
-            ask
-            for ask in asks
-            if ask.state == "asked"
-            or (ask.state in ("answered", "rejected") and ask.delivered_at is None and ask.delivery_error is None)
-        )
 
     async def _abort(self, why: str) -> None:
         turn, session = self._turn, self._session
@@ -595,7 +621,7 @@ class _Ear:
         self._open += 1
         self._none_open.clear()
         try:
-            return await self._worker.desk.ask(ask, handling=handling, ordinal=ordinal)
+            return await self._worker.desk.ask(await resolve(ask), handling=handling, ordinal=ordinal)
         finally:
             self.active()
             self._open -= 1
@@ -659,6 +685,14 @@ class _Ear:
                 await later.wait()
             finally:
                 cancel()
+
+
+def _is_here(address: str) -> bool:
+    """Whether an agent at this address is on this machine; a socket's path has no host."""
+    try:
+        return urlsplit(address).hostname in (None, "127.0.0.1", "localhost", "::1")
+    except ValueError:
+        return False
 
 
 def _ours(failure: Exception) -> bool:

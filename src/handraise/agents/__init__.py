@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from handraise.agents._modes import MODES
 from handraise.asks import Answer, Ask, Handling, Mode, State
-from handraise.modes import MODES
 
 if TYPE_CHECKING:
     from starlette.routing import Route
@@ -206,7 +206,7 @@ class Capabilities:
     agent: str
     installed: bool
     version: str | None = None
-    driven: str | None = None  # the version that was run with this release; `handraise.support` knows, not the adapter
+    driven: str | None = None  # the version that was run with this release; `agents._versions` knows it
     program: str | None = None  # where it is
     questions: bool = False
     permissions: bool = False

@@ -32,6 +32,7 @@ class _Line(NamedTuple):
 
     pattern: re.Pattern[str]
     asks: tuple[Question, ...] | Permission | None = None
+    delay: float = 0  # seconds before it asks
     response: Response = ""
     error: str | None = None  # that the turn fails with
     times: int | None = None  # how often; always, where nobody said
@@ -61,14 +62,14 @@ class Scripted:
         self._replies.append(_Line(re.compile(pattern), response=response))
         return self
 
-    def on_question(self, pattern: Pattern, questions: Question | Sequence[Question]) -> Self:
-        """Several questions are one ask."""
+    def on_question(self, pattern: Pattern, questions: Question | Sequence[Question], *, delay: float = 0) -> Self:
+        """Several questions are one ask. It works for `delay` seconds before it asks."""
         asked = (questions,) if isinstance(questions, Question) else tuple(questions)
-        self._asks.append(_Line(re.compile(pattern), asked))
+        self._asks.append(_Line(re.compile(pattern), asked, delay))
         return self
 
-    def on_permission(self, pattern: Pattern, permission: Permission) -> Self:
-        self._asks.append(_Line(re.compile(pattern), permission))
+    def on_permission(self, pattern: Pattern, permission: Permission, *, delay: float = 0) -> Self:
+        self._asks.append(_Line(re.compile(pattern), permission, delay))
         return self
 
     def on_failure(self, pattern: Pattern, error: str, *, times: int | None = None) -> Self:
@@ -106,10 +107,11 @@ class Scripted:
     async def close(self) -> None:
         return
 
-    def asks_for(self, text: str) -> Iterator[tuple[Question, ...] | Permission]:
+    def asks_for(self, text: str) -> Iterator[tuple[tuple[Question, ...] | Permission, float]]:
+        """What it asks on this prompt, each with the seconds before it."""
         for line in self._asks:
             if line.asks is not None and line.pattern.search(text):
-                yield line.asks
+                yield line.asks, line.delay
 
     async def end_of(self, text: str) -> None:
         """Where the turn is to fail it raises AgentFailed, and where it is to be silent it never returns."""
@@ -187,7 +189,8 @@ class ScriptedSession:
 
     async def _play(self, text: str, *, turn: int) -> Reply:
         answers: list[Answer] = []
-        for number, wanted in enumerate(self._agent.asks_for(text), start=1):
+        for number, (wanted, delay) in enumerate(self._agent.asks_for(text), start=1):
+            await asyncio.sleep(delay)
             answers.append(await self._raise(self._ask(wanted, id=f"{turn}:{number}")))
         await self._agent.end_of(text)
         return self._agent.reply_to(text, answers)

@@ -11,11 +11,11 @@ from handraise.asks import Answer, Ask, Handling, State
 from handraise.clock import Clock
 from handraise.errors import HandraiseError
 from handraise.events import Event
-from handraise.people import People
+from handraise.people import Identity, People
 from handraise.stores import Database
 
 if TYPE_CHECKING:
-    from handraise.sessions import NewSession, SessionRecord, Sessions
+    from handraise.tables.sessions import NewSession, SessionRecord, Sessions
 
 __all__ = [
     "BadCall",
@@ -48,7 +48,7 @@ class Reach:
     acknowledge: float | None = None  # seconds within which its calls must be answered
     starts_agents: bool = False  # so it runs where a worker is
     longest: int = 4_000  # characters of one message
-    identity: Literal["strong", "shared"] = "shared"  # whether it says which person answers, or only that somebody did
+    identity: Identity = "shared"  # whether it says which person answers, or only that somebody did
 
 
 class SendFailed(Exception):

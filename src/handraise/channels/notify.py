@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from handraise.asks import Answer, Ask, Permission
+from handraise.asks.card import shown_paths
 from handraise.channels import ChannelSettings, Postbox, Reach, SendFailed
+from handraise.channels._posting import keep_posted, often
 from handraise.errors import HandraiseError, SettingsError
-from handraise.inert import inert
-from handraise.masking import DOTS, Mask
-from handraise.posting import keep_posted, often
-from handraise.risks import risks_of
-from handraise.words import LANGUAGES, Words, speak
+from handraise.people import reason_not_to_allow
+from handraise.rules.risks import judgement_of
+from handraise.text.inert import inert
+from handraise.text.masking import DOTS, Mask
+from handraise.text.words import LANGUAGES, Words, speak
 
 if TYPE_CHECKING:
     from apprise import Apprise, NotifyBase
@@ -48,6 +50,7 @@ AT_ONCE = 4  # calls to one address; those that hang count for as long as they d
 TALKATIVE = ("apprise", "urllib3", "requests", "requests_oauthlib", "oauthlib")  # they log addresses
 FIELDS = ("urls", "urls_env", "language")  # of its table
 PLACE = "told"  # there is nothing to find again: most services cannot change what they sent
+BESIDE_CUT = 1000  # characters behind the end of a line in which a secret is still found whole
 _MASK = Mask(longest=LONGEST)
 _NOWHERE = logging.NullHandler()  # without one, Python itself prints what nobody handles
 _MARKS = re.compile(r"@(?=everyone\b|here\b|channel\b|all\b)|<(?=[@!#&]|users/|https?:)|\](?=\()", re.IGNORECASE)
@@ -128,8 +131,7 @@ class Notify:
         for person, addresses in self._people.values():
             if not person.may_decide(ask):
                 continue
-            # A link proves only that somebody holds it.
-            is_personal = not told.risks
+            is_personal = not told.only_at_desk
             try:
                 link = await inbox.link(ask.id, by=person.name, via=self.name) if is_personal else card
             except HandraiseError as problem:
@@ -296,7 +298,10 @@ class _Told:
     """One ask as a message. Lines that an agent wrote begin with a mark, so that none can pass for ours."""
 
     def __init__(self, t: Words, ask: Ask) -> None:
-        self.risks = risks_of(ask)
+        judged = judgement_of(ask)
+        self.risks, self._doubt = judged.risks, judged.doubt
+        # A link proves only that somebody holds it.
+        self.only_at_desk = reason_not_to_allow(ask, identity="shared") is not None
         self._t = t
         self._ask = ask
         self._agent = _one_line(ask.origin.agent, MOST_NAME)
@@ -317,7 +322,7 @@ class _Told:
             asks = t("link.asks", agent=agent)
             header = ask.questions[0].header or ask.questions[0].question if ask.questions else ""
             return f"{asks}: {_one_line(header, MOST_NAME)}" if header else asks
-        if permission.kind == "plan":
+        if permission.is_plan:
             return t("perm.title.plan", agent=agent)
         if permission.command is not None:
             return t("perm.title.command", agent=agent)
@@ -328,7 +333,7 @@ class _Told:
         t = self._t
         if is_personal:
             end = t("notify.answer", link=link)
-        elif self.risks:
+        elif self.only_at_desk:
             end = t("notify.risky", link=link)
         else:
             end = t("notify.open", link=link)
@@ -360,10 +365,10 @@ class _Told:
     def _object(self, permission: Permission) -> Iterator[str]:
         """What it is about. Changes to files and arguments of tools are read at the desk."""
         plan = (permission.input or {}).get("plan")
-        if permission.kind == "plan" and isinstance(plan, str):
+        if permission.is_plan and isinstance(plan, str):
             yield from _quoted(plan)
             return
-        named = [*filter(None, (permission.command, *permission.paths, permission.url))]
+        named = [*filter(None, (permission.command, *shown_paths(permission), permission.url))]
         for each in named:
             yield from _quoted(each)
         if permission.summary and permission.summary not in named:
@@ -371,7 +376,9 @@ class _Told:
 
     def _effects(self) -> str:
         effects = [_effect(self._t, risk) for risk in self.risks]
-        return " ".join(f"⚠ {self._t('perm.risky', effect=effect)}" for effect in effects)
+        told = [self._t("perm.risky", effect=effect) for effect in effects]
+        told += [self._t("perm.doubt", why=_one_line(self._doubt, MOST_LABEL))] if self._doubt is not None else []
+        return " ".join(f"⚠ {each}" for each in told)
 
     def _where(self) -> str:
         origin, permission = self._ask.origin, self._ask.permission
@@ -409,7 +416,7 @@ def _quoted(text: str) -> list[str]:
 
 
 def _one_line(text: str, limit: int) -> str:
-    shown = _tame(inert(text[: limit + 1], keep=""))
+    shown = _tame(inert(_MASK.text(text[: limit + BESIDE_CUT]), keep=""))
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 

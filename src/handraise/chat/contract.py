@@ -7,11 +7,12 @@ asked and has the fields that other chat clients know; one that does not know th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from handraise.asks import Answer, Ask, Option, Origin, Question
+from handraise.text.words import Words, speak
 
 __all__ = [
     "AGENT",
@@ -19,6 +20,7 @@ __all__ = [
     "TOOL",
     "Block",
     "QuestionCall",
+    "Violation",
     "content_block",
     "corrected",
     "cut_off",
@@ -31,6 +33,8 @@ __all__ = [
     "to_ask",
     "tool_result",
     "violation",
+    "violation_block",
+    "violation_in",
 ]
 
 Block = dict[str, Any]
@@ -97,16 +101,26 @@ class QuestionCall(BaseModel):
         return self
 
 
-def violation(calls: Sequence[str]) -> str | None:
+class Violation(NamedTuple):
+    """Why a response may not ask, as a text of the catalogue with what is filled in."""
+
+    key: str
+    values: Mapping[str, str | int]
+
+    def text(self, words: Words) -> str:
+        return words(self.key, **self.values)
+
+
+def violation(calls: Sequence[str]) -> Violation | None:
     """Why a response that calls these tools, in order, may not ask; None where it asks nothing or may."""
     asked = calls.count(TOOL)
     if not asked or len(calls) == 1:
         return None
     if asked > 1:
-        return f"One question at a time: the model called `{TOOL}` {asked} times in one response."
+        return Violation("chat.violation.several", {"tool": TOOL, "times": asked})
     if calls[-1] != TOOL:
-        return f"`{TOOL}` must be the last tool call of a response: the model called `{calls[-1]}` after it."
-    return f"`{TOOL}` must stand alone: the model called `{calls[0]}` beside it."
+        return Violation("chat.violation.after", {"tool": TOOL, "other": calls[-1]})
+    return Violation("chat.violation.beside", {"tool": TOOL, "other": calls[0]})
 
 
 def corrected(reason: str) -> str:
@@ -145,6 +159,18 @@ def content_block(text: str) -> Block:
 
 def error_block(reason: str) -> Block:
     return {"type": "error", "content": reason, "status": "error"}
+
+
+def violation_block(violation: Violation) -> Block:
+    """Readable as it is in English. `extra` is for clients that speak the reader's language."""
+    about = {"violation": violation.key, **violation.values}
+    return {**error_block(violation.text(speak("en"))), "extra": about}
+
+
+def violation_in(block: Block) -> Violation | None:
+    about = dict(block.get("extra") or {})
+    key = about.pop("violation", None)
+    return Violation(key, about) if isinstance(key, str) else None
 
 
 def cut_off(blocks: Sequence[Block]) -> list[Block]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -89,11 +89,14 @@ class Chats:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    async def read(self, chat: str, *, since: int = -1) -> tuple[ChatRecord, list[Said]]:
-        """A chat and its messages that changed after a version, with what is being written here as it is now."""
-        record = await self.transcript.get(chat)
-        messages = await self.transcript.messages(chat, since=since)
-        return record, [self._as_it_is(said) for said in messages]
+    async def messages(self, chat: str, *, since: int = -1) -> AsyncIterator[Said]:
+        """The messages of a chat that changed after a version, with what is being written here as it is now. They are
+        read page by page, however many there are."""
+        after = ""
+        while page := await self.transcript.page(chat, since=since, after=after):
+            after = page[-1].id
+            while page:
+                yield self._as_it_is(page.pop(0))
 
     def _as_it_is(self, said: Said) -> Said:
         """One that was written has its end in the transcript, and the draft may be there for a moment longer."""

@@ -14,20 +14,22 @@ from typing import Any, Literal
 
 from handraise.chat.contract import Block, content_block, question_of, rejected, replied
 from handraise.errors import ChatNotFound
-from handraise.keys import Keys
-from handraise.stores import Beside, Database, Row, Statement
-from handraise.tables import writable
+from handraise.stores import Beside, Database, Row, Statement, writable
+from handraise.tables.keys import Keys
 from handraise.wire import time_text
 
 __all__ = ["TOPIC", "ChatRecord", "Said", "Transcript", "title_of"]
 
 TOPIC = "chats"
 LONGEST_TITLE = 80
+MOST_TOLD = 200  # messages that are read at once to be told
+LONGEST_PAGE = 1024 * 1024  # characters of them
 BUSY = ("queued", "writing", "stopping")
 
 State = Literal["idle", "queued", "writing", "stopping", "asking"]
 _CHAT = "select id, title, model, state, ask, writer, version, created_at, updated_at from chats"
 _MESSAGE = "select id, chat, role, state, blocks, raw, at, version from chat_messages"
+_TOLD = _MESSAGE.replace(" raw,", " null,")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,19 @@ class Transcript:
     async def messages(self, chat: str, *, since: int = -1) -> list[Said]:
         """Those that changed after a version, in the order they were said."""
         rows = await self._database.read(f"{_MESSAGE} where chat = ? and version > ? order by id", chat, since)
+        return [_said(row) for row in rows]
+
+    async def page(self, chat: str, *, since: int, after: str) -> list[Said]:
+        """Those behind a message, without what went between us and the model. It ends where it is long enough, and
+        none are left where it is empty."""
+        changed = "chat = ?" if since < 0 else "id in (select id from chat_messages where chat = ? and version > ?)"
+        rows = await self._database.read_page(
+            f"{_TOLD} where {changed} and id > ? order by id limit ?",
+            *(chat, since)[: 1 if since < 0 else 2],
+            *(after, MOST_TOLD),
+            contents=("blocks",),
+            most=LONGEST_PAGE,
+        )
         return [_said(row) for row in rows]
 
     async def message(self, id: str) -> Said | None:

@@ -25,9 +25,11 @@ from handraise.chat.contract import (
     question_of,
     tool_result,
     violation,
+    violation_block,
 )
 from handraise.chat.transcript import Said
 from handraise.errors import HandraiseError, SettingsError
+from handraise.text.words import speak
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
@@ -150,10 +152,10 @@ class Writer:
             [first, *_] = output.calls
             if problem is None:
                 return Asked(QuestionCall.model_validate(first.args_as_dict()), first.tool_call_id)
-            draft.refuse(problem)
+            draft.add(violation_block(problem))
             if refused == MOST_REFUSED:
                 break
-            refusal = ModelRetry(corrected(problem))
+            refusal = ModelRetry(corrected(problem.text(speak("en"))))
             results = DeferredToolResults(calls={call.tool_call_id: refusal for call in output.calls})
         raise ModelFailed("The model asked against the rules again and again; write to it, or try again.")
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from handraise.agents import Edit
+from handraise.edits import toml
+from handraise.edits.json import decoded, put, read, take_out, text_to_change, without
 from handraise.errors import SettingsError
-from handraise.jsontext import decoded, put, read, take_out, text_to_change, without
-from handraise.mcp import toml
 
 __all__ = ["CLIENTS", "McpClient", "program"]
 
@@ -115,7 +115,7 @@ CLIENTS: Mapping[str, McpClient] = {
 def program() -> tuple[str, ...]:
     """What starts this handraise from anywhere: the program beside our Python, or that Python itself."""
     beside = shutil.which("handraise", path=str(Path(sys.executable).parent))
-    return (str(Path(beside).absolute()),) if beside else (sys.executable, "-m", "handraise")
+    return (str(Path(beside).absolute()),) if beside else (sys.executable, "-P", "-m", "handraise")
 
 
 # The files ----------------------------------------------------------------------------------------------------------

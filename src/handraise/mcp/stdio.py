@@ -20,7 +20,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
 from handraise.client import Client
-from handraise.config import load
+from handraise.config import load, warn_of_untrusted
 from handraise.mcp.server import caller_of, make_server
 from handraise.mcp.tools import Place, Result, Tools
 
@@ -42,8 +42,10 @@ async def serve(*, url: str | None = None, session: str | None = None, limit: fl
         machine=socket.gethostname(),
         limit=limit,
     )
+    settings = load()
+    warn_of_untrusted(settings)
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(url, settings=load()))
+        client = await stack.enter_async_context(Client(url, settings=settings))
         tools = Tools(
             client,
             tasks=await stack.enter_async_context(asyncio.TaskGroup()),

@@ -1,7 +1,7 @@
 """The contract of stores: asks and their events, kept so that nothing acknowledged is ever lost.
 
 A store decides no rule of its own. It opens an ask unless its id is taken, and changes one on a condition; the write
-itself decides who was first. Which change is allowed when is said in `broker.py` alone.
+itself decides who was first. Which change is allowed when is said in `broker/` alone.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from handraise.asks import State
-from handraise.tables import SETTLED
+from handraise.stores._asks import SETTLED, writable
 from handraise.wire import Stored, StoredEvent
 
 __all__ = [
     "NOTHING_BESIDE",
+    "SETTLED",
     "Beside",
     "Change",
     "Changed",
@@ -32,6 +33,7 @@ __all__ = [
     "Store",
     "Tail",
     "without_password",
+    "writable",
 ]
 
 Row: TypeAlias = tuple[Any, ...]
@@ -67,6 +69,7 @@ class NewAsk(NamedTuple):
     deadline: int | None
     fallback: str | None
     answer: str | None
+    judgement: str | None
     events: tuple[str, ...]
 
 
@@ -85,7 +88,7 @@ class Change(NamedTuple):
     event: str
     at: int
     due: int | None = None  # only if its deadline is at or before this
-    undelivered: bool = False  # only if nobody took the answer yet
+    empty: tuple[str, ...] = ()  # only if nothing stands in these columns yet
     source: str | None = None  # who did it and from where, as JSON; kept with the event for the audit, told to nobody
     beside: Beside = NOTHING_BESIDE
 
@@ -161,6 +164,10 @@ class Database(Protocol):
     async def read(self, sql: str, *values: Any) -> list[Row]:
         """Read what was committed. For small, keyed reads."""
 
+    async def read_page(self, sql: str, *values: Any, contents: Sequence[str], most: int) -> list[Row]:
+        """Read a list of what may be large, beside the loop. It ends with the row with which the texts in the columns
+        `contents` have `most` characters, if that comes before the limit, which is the last value."""
+
     def hear(self, topic: str, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` when something was written under this topic, here or at another desk, and when that may
         have been missed; until the returned function is called."""
@@ -191,19 +198,34 @@ class Store(Database, Protocol):
         """By base, the ask opened last among those whose id is that base with an ordinal."""
 
     async def find(
-        self, query: Query, *, after: int = 0, limit: int = 100, newest: bool = False, text: str | None = None
+        self,
+        query: Query,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+        text: str | None = None,
+        most: int | None = None,
     ) -> list[Stored]:
-        """Asks in the order they were first asked, those with `seq` above `after`.
+        """Asks in the order they were first asked, those with `seq` above `after`. With `most` they end with the one
+        with which their contents have so many characters, if that comes before the limit.
 
         With `newest` it is the other way around: those with `seq` below `after`, where 0 begins with the last one.
         With `text` only those in which people see it, in any case: in what was asked, answered, or said at the end.
         """
 
     async def history(
-        self, query: Query, *, after: int, limit: int, since: int | None = None, types: Sequence[str] = ()
+        self,
+        query: Query,
+        *,
+        after: int,
+        limit: int,
+        since: int | None = None,
+        types: Sequence[str] = (),
+        most: int | None = None,
     ) -> list[StoredEvent]:
         """Committed events with a cursor above `after`, in order; only those told at `since` or later, or of these
-        `types`, where given. `query.state` does not apply."""
+        `types`, where given. `query.state` does not apply. `most` as with `find`."""
 
     async def cursor(self) -> int:
         """The cursor of the last committed event, 0 if there is none."""
@@ -213,6 +235,9 @@ class Store(Database, Protocol):
 
     async def deadlines(self) -> list[tuple[int, str]]:
         """`(deadline, id)` of every open ask that has one."""
+
+    async def untaken(self) -> list[str]:
+        """Ids of those among the asks of the last 10,000 events that have an answer, and no word from its agent."""
 
     async def prune(self, *, before: int, limit: int) -> int:
         """Forget the oldest events, at most `limit` of them and none told at `before` or later, and the settled asks

@@ -21,12 +21,12 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mappin
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from uuid import uuid4
 
 from handraise.errors import SettingsError, StoreError, StoreFailed
-from handraise.search import Dialect, search
 from handraise.stores import (
     NOTHING_BESIDE,
     Beside,
@@ -43,18 +43,23 @@ from handraise.stores import (
     Tail,
     without_password,
 )
-from handraise.tables import (
+from handraise.stores._asks import (
     COLUMNS,
+    CONTENT,
+    CONTENT_OF_EVENT,
     DEADLINES,
     EVENT_COLUMNS,
     FIND_ID,
     OPEN_ASKS,
+    UNTAKEN,
     event_of,
     event_row,
     find,
     history,
     migrations,
+    until_full,
 )
+from handraise.stores._search import Dialect, search
 from handraise.wire import Stored, StoredEvent
 
 try:
@@ -120,9 +125,9 @@ insert into asks ({", ".join(_NEW)}) select * from unnest({_arrays(_NEW)})
 on conflict (id) do update set
     worker = excluded.worker, state = excluded.state, openings = asks.openings + 1, asked_at = excluded.asked_at,
     timeout = excluded.timeout, deadline = excluded.deadline, fallback = excluded.fallback,
-    answer = excluded.answer, withdrawn_reason = null
+    answer = excluded.answer, judgement = excluded.judgement, withdrawn_reason = null
 where asks.state = 'withdrawn' and asks.content = excluded.content
-returning {COLUMNS}"""  # noqa: S608 - names of our own columns, here and below
+returning {", ".join("null" if name == "content" else name for name in Stored._fields)}"""  # noqa: S608 - names of our own columns, here and below
 _FIND_IDS = f"select {COLUMNS} from asks where id = any($1)"  # noqa: S608
 _NEWEST = f"select distinct on (base) base, {COLUMNS} from asks where base = any(?) order by base, seq desc"  # noqa: S608
 _CLAIM = """
@@ -331,7 +336,14 @@ class PostgresStore:
         return {row[0]: Stored._make(tuple(row)[1:]) for row in rows}
 
     async def find(
-        self, query: Query, *, after: int = 0, limit: int = 100, newest: bool = False, text: str | None = None
+        self,
+        query: Query,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+        text: str | None = None,
+        most: int | None = None,
     ) -> list[Stored]:
         if text:
             return await search(
@@ -340,17 +352,28 @@ class PostgresStore:
                 after=after,
                 limit=limit,
                 newest=newest,
+                most=most,
                 dialect=_DIALECT,
                 fetch=lambda sql, values: self._fetch(sql, *values),
             )
         sql, values = find(query.items(), after=after, limit=limit, newest=newest)
-        return [Stored._make(row) for row in await self._fetch(sql, *values)]
+        rows = until_full(await self._fetch_page(sql, values, most=most), contents=(CONTENT,), most=most)
+        return [Stored._make(row) for row in rows]
 
     async def history(
-        self, query: Query, *, after: int, limit: int, since: int | None = None, types: Sequence[str] = ()
+        self,
+        query: Query,
+        *,
+        after: int,
+        limit: int,
+        since: int | None = None,
+        types: Sequence[str] = (),
+        most: int | None = None,
     ) -> list[StoredEvent]:
         sql, values = history(query.items(), after=after, limit=limit, since=since, types=types)
-        return [event_of(tuple(row)) for row in await self._fetch(sql, *values)]
+        page = await self._fetch_page(sql, values, most=most)
+        rows = until_full(page, contents=(CONTENT_OF_EVENT,), most=most)
+        return [event_of(tuple(row)) for row in rows]
 
     async def cursor(self) -> int:
         return await self._counter("cursor")
@@ -361,6 +384,9 @@ class PostgresStore:
 
     async def deadlines(self) -> list[tuple[int, str]]:
         return [(row[0], row[1]) for row in await self._fetch(DEADLINES)]
+
+    async def untaken(self) -> list[str]:
+        return [row[0] for row in await self._fetch(UNTAKEN)]
 
     async def prune(self, *, before: int, limit: int) -> int:
         async def run(connection: Connection) -> int:
@@ -416,6 +442,12 @@ class PostgresStore:
 
     async def read(self, sql: str, *values: Any) -> list[Row]:
         return [tuple(row) for row in await self._fetch(sql, *values)]
+
+    async def read_page(self, sql: str, *values: Any, contents: Sequence[str], most: int) -> list[Row]:
+        rows = await self._fetch_page(sql, values, most=most, contents=contents)
+        names = list(rows[0].keys()) if rows else []
+        numbers = [names.index(each) for each in contents] if rows else []
+        return until_full((tuple(row) for row in rows), contents=numbers, most=most)
 
     def hear(self, topic: str, listener: Callable[[], None]) -> Callable[[], None]:
         self._hearers.append((topic, listener))
@@ -808,6 +840,18 @@ class PostgresStore:
 
     # Reading and connecting -------------------------------------------------------------------------------
 
+    async def _fetch_page(
+        self, sql: str, values: Sequence[Any], *, most: int | None, contents: Sequence[str] = ("content",)
+    ) -> list[Any]:
+        """The rows with which their contents have `most` characters, and not many more. How many bytes a content has is
+        known without reading it, and no character has more than four. The last value is the limit."""
+        if most is not None:
+            size = " + ".join(f"coalesce(octet_length({name}), 0)" for name in contents)
+            sizes = await self._fetch(f"select {size} from ({sql}) as page", *values)  # noqa: S608
+            totals = accumulate(size for (size,) in sizes)
+            values = [*values[:-1], min(values[-1], 1 + sum(total < 4 * most for total in totals))]
+        return await self._fetch(sql, *values)
+
     async def _fetch(self, sql: str, *values: Any) -> list[Any]:
         if any(isinstance(value, str) and "\0" in value for value in values):
             return []  # PostgreSQL keeps no such text, so nothing is equal to it
@@ -1010,6 +1054,7 @@ async def _open_all(
     for at, each in new.items():
         stored = opened.get(each.id)
         if stored is not None:
+            stored = stored._replace(content=each.content)
             if len(each.events) > 1:  # decided at once: asked first, then what policy said
                 before = stored._replace(state="asked", answer=None)
                 told.append(StoredEvent(0, each.events[0], each.asked_at, before))
@@ -1036,10 +1081,10 @@ async def _alter_all(
         step = steps[at]
         if isinstance(step, _Alter) and "\0" not in step.id:
             change = step.change
-            shapes[tuple(change.set), change.states, change.due is not None, change.undelivered].append((at, step))
+            shapes[tuple(change.set), change.states, change.due is not None, change.empty].append((at, step))
     lost: dict[str, int] = {}
-    for (columns, states, due, undelivered), alters in shapes.items():
-        sql = _alter_statement(columns, due=due, undelivered=undelivered)
+    for (columns, states, due, empty), alters in shapes.items():
+        sql = _alter_statement(columns, due=due, empty=empty)
         values = [(step.id, *step.change.set.values(), *((step.change.due,) if due else ())) for _, step in alters]
         rows = await connection.fetch(sql, list(states), *zip(*values, strict=True))
         changed = {stored.id: stored for stored in map(Stored._make, rows)}
@@ -1056,15 +1101,14 @@ async def _alter_all(
 
 
 @cache
-def _alter_statement(columns: tuple[str, ...], *, due: bool, undelivered: bool) -> str:
+def _alter_statement(columns: tuple[str, ...], *, due: bool, empty: tuple[str, ...]) -> str:
     given = ("id", *columns, *(("due",) if due else ()))
     types = _arrays((*("id", *columns), *(("at",) if due else ())), first=2)
     assignments = ", ".join(f"{column} = new.{column}" for column in columns)
     where = ["asks.id = new.id", "asks.state = any($1)"]
     if due:
         where.append("asks.deadline <= new.due")
-    if undelivered:
-        where.append("asks.delivered_at is null")
+    where += [f"asks.{column} is null" for column in empty]
     returned = ", ".join(f"asks.{name}" for name in Stored._fields)
     return (
         f"update asks set {assignments} from unnest({types}) as new ({', '.join(given)}) "  # noqa: S608

@@ -24,7 +24,6 @@ from queue import SimpleQueue
 from typing import IO, Any, NamedTuple, TypeVar
 
 from handraise.errors import StoreError, StoreFailed, StoreInUse
-from handraise.search import Dialect, search
 from handraise.stores import (
     NOTHING_BESIDE,
     Beside,
@@ -40,20 +39,24 @@ from handraise.stores import (
     Statement,
     Tail,
 )
-from handraise.tables import (
-    COLUMNS,
+from handraise.stores._asks import (
+    CONTENT,
+    CONTENT_OF_EVENT,
     DEADLINES,
     EVENT_COLUMNS,
     FIND_ID,
     NEWEST,
     OPEN_ASKS,
+    UNTAKEN,
     event_of,
     event_row,
     find,
     history,
     migrations,
+    until_full,
 )
-from handraise.wire import Stored, StoredEvent
+from handraise.stores._search import Dialect, search
+from handraise.wire import LARGE, Stored, StoredEvent
 
 __all__ = ["SqliteStore", "plugin"]
 
@@ -65,15 +68,20 @@ MEMORY = ":memory:"
 # As fast as it gets there, and it knows the case of ASCII only.
 _DIALECT = Dialect(r"{column} like ? escape '!'", lambda text: "%" + re.sub("([!%_])", r"!\1", text) + "%")
 
+# SQLite keeps what is returned in a table of its own first, so a large content would be copied several times.
+_RETURNED = ", ".join(
+    f"case when length(content) <= {LARGE} then content end" if name == "content" else name for name in Stored._fields
+)
+_CONTENT = "select content from asks where seq = ?"
 _NEW = ("seq", *(name for name in NewAsk._fields if name != "events"))
 _OPEN = f"""
 insert into asks ({", ".join(_NEW)}) values ({", ".join("?" * len(_NEW))})
 on conflict (id) do update set
     worker = excluded.worker, state = excluded.state, openings = openings + 1, asked_at = excluded.asked_at,
     timeout = excluded.timeout, deadline = excluded.deadline, fallback = excluded.fallback,
-    answer = excluded.answer, withdrawn_reason = null
+    answer = excluded.answer, judgement = excluded.judgement, withdrawn_reason = null
 where state = 'withdrawn' and content = excluded.content
-returning {COLUMNS}"""  # noqa: S608 - names of our own columns
+returning {", ".join("null" if name == "content" else name for name in Stored._fields)}"""  # noqa: S608 - names of our own columns
 _CLAIM = "update asks set worker = ? where id = ? and state = 'asked'"
 _TELL = f"insert into events ({', '.join(EVENT_COLUMNS)}) values ({', '.join('?' * len(EVENT_COLUMNS))})"  # noqa: S608
 # Here the newest event is never pruned, but what was copied from elsewhere may have none left.
@@ -158,7 +166,7 @@ class SqliteStore:
         def run(connection: sqlite3.Connection, told: _Events) -> Opened:
             row = connection.execute(_OPEN, (told.seq + 1, *new[:-1])).fetchone()
             if row is not None:
-                stored = Stored._make(row)
+                stored = Stored._make((*row[:CONTENT], new.content, *row[CONTENT + 1 :]))
                 told.seq = max(told.seq, stored.seq)  # one that opens again has its number already
                 if len(new.events) > 1:  # decided at once: asked first, then what policy said
                     before = stored._replace(state="asked", answer=None)
@@ -196,20 +204,42 @@ class SqliteStore:
         return {base: Stored._make(row) for base, row in rows if row is not None}
 
     async def find(
-        self, query: Query, *, after: int = 0, limit: int = 100, newest: bool = False, text: str | None = None
+        self,
+        query: Query,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest: bool = False,
+        text: str | None = None,
+        most: int | None = None,
     ) -> list[Stored]:
         if text:
             return await search(
-                text, query.items(), after=after, limit=limit, newest=newest, dialect=_DIALECT, fetch=self._list
+                text,
+                query.items(),
+                after=after,
+                limit=limit,
+                newest=newest,
+                most=most,
+                dialect=_DIALECT,
+                fetch=self._list,
             )
         sql, values = find(query.items(), after=after, limit=limit, newest=newest)
-        return [Stored._make(row) for row in await self._list(sql, values)]
+        return [Stored._make(row) for row in await self._list(sql, values, contents=(CONTENT,), most=most)]
 
     async def history(
-        self, query: Query, *, after: int, limit: int, since: int | None = None, types: Sequence[str] = ()
+        self,
+        query: Query,
+        *,
+        after: int,
+        limit: int,
+        since: int | None = None,
+        types: Sequence[str] = (),
+        most: int | None = None,
     ) -> list[StoredEvent]:
         sql, values = history(query.items(), after=after, limit=limit, since=since, types=types)
-        return [event_of(row) for row in await self._list(sql, values)]
+        rows = await self._list(sql, values, contents=(CONTENT_OF_EVENT,), most=most)
+        return [event_of(row) for row in rows]
 
     async def cursor(self) -> int:
         row = self._reader.execute(_CURSOR).fetchone()
@@ -221,6 +251,9 @@ class SqliteStore:
 
     async def deadlines(self) -> list[tuple[int, str]]:
         return [(row[0], row[1]) for row in await self._list(DEADLINES, ())]
+
+    async def untaken(self) -> list[str]:
+        return [row[0] for row in await self._list(UNTAKEN, ())]
 
     async def prune(self, *, before: int, limit: int) -> int:
         def run(connection: sqlite3.Connection, told: _Events) -> int:
@@ -267,6 +300,9 @@ class SqliteStore:
 
     async def read(self, sql: str, *values: Any) -> list[Row]:
         return self._reader.execute(sql, values).fetchall()
+
+    async def read_page(self, sql: str, *values: Any, contents: Sequence[str], most: int) -> list[Row]:
+        return await self._list(sql, values, contents=contents, most=most)
 
     def hear(self, topic: str, listener: Callable[[], None]) -> Callable[[], None]:
         self._hearers.append((topic, listener))
@@ -391,6 +427,7 @@ class SqliteStore:
         """The thread that waits for the disk. A queue and a callback cost a fraction of an executor's futures."""
         while (committed := self._commits.get()) is not None:
             self._loop.call_soon_threadsafe(committed, self._commit())
+            del committed  # it holds what was written, and the next may be long in coming
 
     def _finish(
         self,
@@ -445,10 +482,23 @@ class SqliteStore:
         if self._writer.in_transaction:
             self._writer.execute("rollback")
 
-    async def _list(self, sql: str, values: Sequence[Any]) -> list[Row]:
-        if self._in_memory:
-            return self._lister.execute(sql, values).fetchall()
-        return await self._loop.run_in_executor(self._lists, lambda: self._lister.execute(sql, values).fetchall())
+    async def _list(
+        self, sql: str, values: Sequence[Any], *, contents: Sequence[int | str] = (), most: int | None = None
+    ) -> list[Row]:
+        """`most` as with `until_full`, with columns by number or name; rows after those are not read."""
+
+        def run() -> list[Row]:
+            rows = self._lister.execute(sql, values)
+            if most is None:
+                return rows.fetchall()
+            try:
+                names = [column[0] for column in rows.description]
+                numbers = [names.index(each) if isinstance(each, str) else each for each in contents]
+                return until_full(rows, contents=numbers, most=most)
+            finally:
+                rows.close()
+
+        return run() if self._in_memory else await self._loop.run_in_executor(self._lists, run)
 
     def _migrate(self) -> None:
         """Apply the numbered files that this database has not seen. The lock on the file is held."""
@@ -515,15 +565,15 @@ class _Events(list[StoredEvent]):
 
 
 def _change(connection: sqlite3.Connection, told: _Events, id: str, change: Change) -> Changed | None:
-    statement = _change_statement(
-        tuple(change.set), change.states, due=change.due is not None, undelivered=change.undelivered
-    )
+    statement = _change_statement(tuple(change.set), change.states, due=change.due is not None, empty=change.empty)
     values = [*change.set.values(), id, *change.states]
     if change.due is not None:
         values.append(change.due)
     row = connection.execute(statement, values).fetchone()
     if row is not None:
         stored = Stored._make(row)
+        if stored.content is None:
+            stored = stored._replace(content=connection.execute(_CONTENT, (stored.seq,)).fetchone()[0])
         told.tell(change.event, at=change.at, stored=stored, source=change.source)
         _write_beside(connection, change.beside)
         return Changed(True, stored)
@@ -541,14 +591,13 @@ def _only(topic: str | None) -> tuple[str, ...]:
 
 
 @cache
-def _change_statement(columns: tuple[str, ...], states: tuple[str, ...], *, due: bool, undelivered: bool) -> str:
+def _change_statement(columns: tuple[str, ...], states: tuple[str, ...], *, due: bool, empty: tuple[str, ...]) -> str:
     where = ["id = ?", f"state in ({', '.join('?' * len(states))})"]
     if due:
         where.append("deadline <= ?")
-    if undelivered:
-        where.append("delivered_at is null")
+    where += [f"{column} is null" for column in empty]
     assignments = ", ".join(f"{column} = ?" for column in columns)
-    return f"update asks set {assignments} where {' and '.join(where)} returning {COLUMNS}"  # noqa: S608
+    return f"update asks set {assignments} where {' and '.join(where)} returning {_RETURNED}"  # noqa: S608
 
 
 def _leave(those: list[T], one: T) -> None:

@@ -36,6 +36,9 @@ def main() -> None:
     command = sys.argv[split + 1 :]
     if "without-lc-ctype" in words:
         os.environ.pop("LC_CTYPE", None)  # this Python has set it for itself (PEP 538); the agent was given none
+    os.environ["HANDRAISE_AGENT"] = (
+        "1"  # what it runs is not a person, also where it is let go and has no launcher above
+    )
     worker = int(fd)
     os.set_inheritable(worker, False)
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -22,9 +23,18 @@ from pathlib import Path
 from typing import Any, Self
 
 from handraise.errors import ProcessFailed
-from handraise.inert import inert
+from handraise.text.inert import inert
 
-__all__ = ["LONGEST_LINE", "Process", "Started", "end", "is_running"]
+__all__ = [
+    "LONGEST_LINE",
+    "Process",
+    "Started",
+    "end",
+    "identify",
+    "is_running",
+    "seconds_after_boot",
+    "until_ended_below",
+]
 
 LONGEST_LINE = 64 * 1024 * 1024  # bytes; the result of a tool comes as one line, and images are in it
 TAIL = 8 * 1024  # bytes of stderr that are kept
@@ -74,7 +84,8 @@ class Process:
     async def start(
         cls, command: Sequence[str], *, cwd: str | Path | None = None, env: Mapping[str, str] | None = None
     ) -> Self:
-        """Start a program in a session of its own. `env` is its whole environment; None gives it ours.
+        """Start a program in a session of its own. `env` is its environment, to which HANDRAISE_AGENT is added; None
+        gives it ours.
 
         Raises ProcessFailed with what to do where it cannot be started.
         """
@@ -339,6 +350,11 @@ class Process:
 # Detached processes -----------------------------------------------------------------------------------------
 
 
+def identify(pid: int) -> Started:
+    """The process that has this number now."""
+    return Started(pid, _stat(pid)[1])
+
+
 def is_running(process: Started) -> bool:
     """Whether that very process runs; one that ended and was not reaped does not, nor another with its number."""
     if process.pid <= 1:
@@ -379,6 +395,41 @@ async def _until_gone(process: Started, *, patience: float) -> None:
         async with asyncio.timeout(patience):
             while is_running(process):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
+
+
+# What an agent started ------------------------------------------------------------------------------------------
+
+
+def seconds_after_boot() -> float | None:
+    """The time in which processes say when they were started. None where that cannot be known."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else None
+
+
+async def until_ended_below(pid: int, *, since: float | None, patience: float) -> bool:
+    """Wait until nothing runs any more below a process that was started at that time or later.
+
+    False where something does after `patience` seconds. True at once where it cannot be known.
+    """
+    begun = [each for each in map(identify, _below(pid)) if since is not None and (each.started or 0) >= since]
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience):
+            while any(map(is_running, begun)):  # noqa: ASYNC110 - they are not our children, so nothing tells us
+                await asyncio.sleep(0.02)
+            return True
+    return False
+
+
+def _below(pid: int) -> list[int]:
+    """Every process below this one."""
+    children: dict[str, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found = [pid]
+    for each in found:
+        found += children.get(str(each), ())
+    return found[1:]
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
@@ -466,7 +517,7 @@ def _start_detached(
                 with control.makefile("rb") as messages:
                     said = json.loads(messages.readline() or b"{}")
                 pid = _pid_of(said, command, env=env, tail="")
-                return Started(pid, _stat(pid)[1])
+                return identify(pid)
             except TimeoutError as error:
                 launcher.kill()
                 raise ProcessFailed(f"{command[0]!r} did not start within {START:.0f} seconds; try again") from error

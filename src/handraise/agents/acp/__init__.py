@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from handraise.agents import AgentSettings, Asker, Capabilities, Start
+from handraise.agents._modes import check_mode, modes_of
+from handraise.agents._programs import found
 from handraise.agents.acp.handshake import shake_hands
 from handraise.agents.acp.quirks import PRESETS, command_of
 from handraise.agents.acp.session import AcpSession
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
-from handraise.inert import inert
-from handraise.modes import check_mode, modes_of
-from handraise.programs import found
+from handraise.text.inert import inert
 from handraise.transports.process import Process
 
 __all__ = ["Acp", "plugin"]

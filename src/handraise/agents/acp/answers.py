@@ -8,7 +8,7 @@ from typing import Any
 from handraise.agents.acp.translate import REFUSALS, SEPARATOR
 from handraise.asks import Answer, Ask, Question
 from handraise.errors import AnswerDoesNotFit
-from handraise.foreign import mapping_of, text_of
+from handraise.transports.loose_json import mapping_of, text_of
 
 __all__ = ["LONGEST_REASON", "declined", "to_answer"]
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
+from handraise.agents._conversation import LONGEST_WORDS
+from handraise.agents._programs import last_words, listening
 from handraise.errors import AgentFailed, ProcessFailed
-from handraise.inert import inert
-from handraise.programs import last_words, listening
+from handraise.text.inert import inert
 from handraise.transports.jsonrpc import METHOD_NOT_FOUND, Id, JsonRpc, PeerGone, RpcError
 from handraise.transports.process import Process
-from handraise.turns import LONGEST_WORDS
 
 __all__ = ["introduce", "request", "shake_hands", "ways_to_load"]
 

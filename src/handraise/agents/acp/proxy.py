@@ -22,9 +22,10 @@ from typing import Any, Literal, Protocol, Self, TypeAlias
 from uuid import uuid4
 
 from handraise.agents import Listener, Silent
+from handraise.agents._conversation import request_key, seen_by
 from handraise.agents.acp.answers import declined, to_answer
 from handraise.agents.acp.backlog import MOST_BYTES, MOST_MESSAGES, Backlog
-from handraise.agents.acp.quirks import Quirks, names_of, quirks_of
+from handraise.agents.acp.quirks import Quirks, quirks_of
 from handraise.agents.acp.translate import METHODS, Kind, dismissed, from_answer, to_ask
 from handraise.asks import Answer, Ask, Origin
 from handraise.errors import (
@@ -39,10 +40,9 @@ from handraise.errors import (
     RequestAnswered,
     RequestNotFound,
 )
-from handraise.inert import inert
+from handraise.text.inert import inert
 from handraise.transports.jsonrpc import CANCELLED, INTERNAL, INVALID_PARAMS, METHOD_NOT_FOUND
 from handraise.transports.process import Process
-from handraise.turns import request_key, seen_by
 
 __all__ = ["Call", "Caller", "Desk", "Message", "Proxy", "kind_of", "parsed"]
 
@@ -419,7 +419,7 @@ class Proxy:
         if isinstance(result, dict):
             self._know(result.get("sessionId"), call.params.get("cwd"))
             if call.method == "initialize":
-                self._quirks = quirks_of(names_of(result.get("agentInfo"), self._command))
+                self._quirks = quirks_of(result.get("agentInfo"), self._command)
                 message = {**message, "result": _advertised(result)}
         self._finish(call, message)
 
@@ -552,6 +552,7 @@ class Proxy:
             id=key if again == 1 else f"{key}#{again}",
             origin=self._origin(params.get("sessionId")),
             call=self._tools.get(tool) if isinstance(tool, str) else None,
+            quirks=self._quirks,
         )
         self._used[key] = again
         return ask

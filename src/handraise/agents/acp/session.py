@@ -17,8 +17,19 @@ from typing import Any
 from uuid import uuid4
 
 from handraise.agents import Asker, Message, Reply, Start
+from handraise.agents._conversation import (
+    ABORTED,
+    LONGEST_WORDS,
+    Conversation,
+    Held,
+    Prompt,
+    origin_of,
+    request_key,
+    seen_by,
+)
+from handraise.agents._programs import last_words
 from handraise.agents.acp.handshake import introduce, request, ways_to_load
-from handraise.agents.acp.quirks import Quirks, mode_of, names_of, quirks_of
+from handraise.agents.acp.quirks import Quirks, mode_of, quirks_of
 from handraise.agents.acp.translate import METHODS, Kind, dismissed, from_answer, is_same_call, to_ask, told_later
 from handraise.asks import Ask
 from handraise.errors import (
@@ -30,8 +41,7 @@ from handraise.errors import (
     SettingsError,
     Withdrawn,
 )
-from handraise.inert import inert
-from handraise.programs import last_words
+from handraise.text.inert import inert
 from handraise.transports.jsonrpc import (
     CANCELLED,
     INVALID_PARAMS,
@@ -42,7 +52,6 @@ from handraise.transports.jsonrpc import (
     RpcError,
 )
 from handraise.transports.process import Process
-from handraise.turns import ABORTED, LONGEST_WORDS, Conversation, Held, Prompt, origin_of, request_key, seen_by
 
 __all__ = ["AcpSession"]
 
@@ -113,7 +122,7 @@ class AcpSession:
             raise
 
     def _meet(self, info: Any) -> None:
-        self._quirks = quirks_of(names_of(info, self._command))
+        self._quirks = quirks_of(info, self._command)
         if isinstance(info, Mapping) and isinstance(info.get("name"), str) and info["name"]:
             self._talk.name = inert(info["name"], keep="")[:100]
 
@@ -373,6 +382,7 @@ class AcpSession:
             id=key if again == 1 else f"{key}#{again}",
             origin=origin_of(self._start, agent=NAME, subagent=self._subagent(params.get("sessionId"))),
             call=self._calls.get(call) if isinstance(call, str) else None,
+            quirks=self._quirks,
         )
         self._used[key] = again
         if ask.permission is not None and isinstance(said, dict) and isinstance(call, str):

@@ -7,17 +7,18 @@ answer needs is kept in the ask, so that one that was stored can still be answer
 from __future__ import annotations
 
 import json
-import shlex
+import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
-from handraise import wording
+from handraise.agents import _phrases as wording
 from handraise.agents.acp.quirks import Quirks
 from handraise.asks import Answer, Ask, Option, Origin, Permission, Question, Scope
+from handraise.asks.forms import to_content, to_questions, to_visit
 from handraise.errors import AskDoesNotFit
-from handraise.foreign import hunks, mapping_of, one_line, rest_of, text_of
-from handraise.forms import to_content, to_questions, to_visit
+from handraise.rules.tools import folder_in, hides_command, line_of, named_paths
+from handraise.transports.loose_json import hunks, mapping_of, one_line, rest_of, text_of
 
 __all__ = ["METHODS", "Kind", "dismissed", "from_answer", "is_same_call", "to_ask", "told_later"]
 
@@ -33,15 +34,22 @@ REFUSALS = ("reject_once", "reject_always")  # in the order in which they are ta
 # Calls that change something. One of them is never a question, however odd its options are: a policy for questions
 # would then answer for a permission.
 EFFECTS = frozenset({"execute", "edit", "delete", "move", "fetch"})
+SAID_BEFORE = "command said before"  # a name of ours
 SEPARATOR = ", "  # between several choices, where there is room for one text
 
 
 def to_ask(
-    kind: Kind, params: Mapping[str, Any], *, id: str, origin: Origin, call: Mapping[str, Any] | None = None
+    kind: Kind,
+    params: Mapping[str, Any],
+    *,
+    id: str,
+    origin: Origin,
+    call: Mapping[str, Any] | None = None,
+    quirks: Quirks | None = None,
 ) -> Ask:
     """`call` is what the agent said before of the tool call that this is about. Raises AskDoesNotFit."""
     if kind == "permission":
-        return _permission_to_ask(params, id=id, origin=origin, call=call or {})
+        return _permission_to_ask(params, id=id, origin=origin, call=call or {}, quirks=quirks or Quirks())
     questions = _form(params) if kind == "form" else _questions(params)
     known = ("sessionId", "message", "requestedSchema", "prompt", "options", "questions")
     return Ask(id=id, questions=questions, origin=origin, extra={"kind": kind, **(rest_of(params, known) or {})})
@@ -110,17 +118,22 @@ def is_same_call(ask: Ask, other: Ask) -> bool:
 
 
 def _bare(permission: Permission) -> Permission:
-    return replace(permission, replies=(), scopes=(), extra=None)
+    return replace(permission, replies=(), scopes=(), extra=None, resolved=None, resolved_cwd=None)
 
 
 # Permissions --------------------------------------------------------------------------------------------------------
 
 
-def _permission_to_ask(params: Mapping[str, Any], *, id: str, origin: Origin, call: Mapping[str, Any]) -> Ask:
+def _permission_to_ask(
+    params: Mapping[str, Any], *, id: str, origin: Origin, call: Mapping[str, Any], quirks: Quirks
+) -> Ask:
     said = params.get("toolCall")
     if not isinstance(said, Mapping):
         raise AskDoesNotFit("the permission names no tool call; give `toolCall`")
     tool = {**call, **{key: value for key, value in said.items() if value is not None}}
+    if not tool.get("rawInput") and (given := _given(call, said, quirks)) is not None:
+        tool["rawInput"] = given
+    tool = _with_all_input(tool, call)
     options = _options(params)
     known = ("sessionId", "toolCall", "options")
     extra = {"kind": "permission", "options": options, "toolCallId": tool.get("toolCallId")}
@@ -134,6 +147,31 @@ def _permission_to_ask(params: Mapping[str, Any], *, id: str, origin: Origin, ca
     if _is_choice(options, tool):
         return Ask(id=id, questions=(_choice(options, tool),), origin=origin, extra={**extra, "asks": "options"})
     return Ask(id=id, permission=_permission(tool, options, origin=origin), origin=origin, extra=extra)
+
+
+def _with_all_input(tool: dict[str, Any], call: Mapping[str, Any]) -> dict[str, Any]:
+    """With what is no object as an argument of its own, and with a command that was said before and is another now.
+    The agent may run either."""
+    given = tool.get("rawInput")
+    if given and not isinstance(given, Mapping):
+        tool["rawInput"] = given = {"rawInput": given}
+    before, now = _command(call), _command(tool)
+    if before is not None and before != now and not (now or "").startswith(before):  # it may have come in pieces
+        tool["rawInput"] = {**(given or {}), SAID_BEFORE: before}
+    return tool
+
+
+def _given(call: Mapping[str, Any], said: Mapping[str, Any], quirks: Quirks) -> dict[str, Any] | None:
+    """The input of a call, in an agent that is known to say it elsewhere. A title is what the model says, otherwise."""
+    if quirks.title_is_command and said.get("kind") == "execute" and text_of(said, "title"):
+        return {"command": said["title"]}
+    if not quirks.arguments_in_content:
+        return None
+    try:
+        given = json.loads("".join(_words(call)))
+    except ValueError:  # it came in pieces, and some are missing
+        return None
+    return given if isinstance(given, dict) else None
 
 
 def _has_effect(tool: Mapping[str, Any]) -> bool:
@@ -173,6 +211,10 @@ def _permission(tool: Mapping[str, Any], options: Sequence[Mapping[str, Any]], *
     locations = tool.get("locations")
     paths = [text_of(each, "path") for each in locations] if isinstance(locations, list) else []
     paths += [text_of(each, "path") for each in changes]
+    if command is None:
+        known = {posixpath.join(origin.cwd or "/", path) for path in paths}
+        told = named_paths(given, tool=_tool_name(tool), kind=text_of(tool, "kind"))
+        paths += [path for path in told if posixpath.join(origin.cwd or "/", path) not in known]
     is_plan = tool.get("kind") == "switch_mode" and plan != ""
     first = next((line.strip("# ").strip() for line in plan.splitlines() if line.strip("# ").strip()), "")
     title = text_of(tool, "title") or _tool_name(tool)
@@ -181,20 +223,22 @@ def _permission(tool: Mapping[str, Any], options: Sequence[Mapping[str, Any]], *
     if changes:  # they are the diff
         content = rest["content"]
         rest["content"] = [each for each in content if not (isinstance(each, Mapping) and each.get("type") == "diff")]
-    return Permission(
+    permission = Permission(
         tool=_tool_name(tool),
         kind="plan" if is_plan else "tool",
-        summary=one_line(f"Plan: {first}" if is_plan and first else command or title),
         command=command,
         paths=tuple(dict.fromkeys(path for path in paths if path)),
         diff="\n".join(line for change in changes for line in _diff(change)) or None,
-        cwd=origin.cwd,
+        cwd=origin.cwd if command is None else folder_in(given, cwd=origin.cwd),
         url=text_of(given, "url") or None,
         input=dict(given) or None,
         replies=(*(("once",) if ONCE in kinds else ()), *(("always",) if scopes else ()), "reject"),
         scopes=scopes,
         extra={"title": title, **rest},
     )
+    if is_plan and first:
+        return replace(permission, summary=one_line(f"Plan: {first}"))
+    return replace(permission, summary=_summary(tool, permission))
 
 
 def _options(params: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -236,19 +280,24 @@ def _refused(options: Sequence[Mapping[str, Any]], *, quirks: Quirks) -> dict[st
 
 
 def _tool_name(tool: Mapping[str, Any]) -> str:
+    """Of a call that nothing is said of but a title, the worst is assumed."""
     claude = mapping_of(mapping_of(tool, "_meta"), "claudeCode")
-    return text_of(tool, "name") or text_of(claude, "toolName") or text_of(tool, "kind") or "tool"
+    named = text_of(tool, "name") or text_of(claude, "toolName") or text_of(tool, "kind")
+    is_shown = tool.get("rawInput") or tool.get("locations") or any(_changes(tool))
+    return named or ("tool" if is_shown else "execute")
 
 
 def _command(tool: Mapping[str, Any]) -> str | None:
-    """Gemini sends no input at all: there the title is the command. Elsewhere it may be what the model says of it."""
-    given = tool.get("rawInput")
-    command = given.get("command") if isinstance(given, Mapping) else None
-    if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
-        return shlex.join(command)
-    if isinstance(command, str) and command:
-        return command
-    return text_of(tool, "title") or None if tool.get("kind") == "execute" and not given else None
+    """With the words that stand beside it. Where they cannot be joined it is not shown, and so not judged."""
+    return line_of(mapping_of(tool, "rawInput"))
+
+
+def _summary(tool: Mapping[str, Any], permission: Permission) -> str:
+    title = text_of(tool, "title")
+    if not hides_command(permission):
+        return one_line(permission.command or title or permission.tool)
+    said = "; ".join(dict.fromkeys(filter(None, (title, *_words(tool)))))
+    return one_line("The agent does not show the command that it wants to run." + (f" It says: {said}" if said else ""))
 
 
 def _changes(tool: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -17,12 +17,12 @@ from pathlib import Path
 from starlette.routing import Route
 
 from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Start
+from handraise.agents._modes import TABLE, check_mode, modes_of
+from handraise.agents._programs import found, looked_at
 from handraise.agents.amp.attach import Terminals
 from handraise.agents.amp.session import DOOR, AmpSession
-from handraise.agents.amp.settings import DELEGATE, SERVER, delegate, edits, for_session, settings_file
+from handraise.agents.amp.settings import DELEGATE, MCP, SERVER, delegate, edits, for_session, settings_file
 from handraise.errors import AgentFailed
-from handraise.modes import TABLE, check_mode, modes_of
-from handraise.programs import found, looked_at
 from handraise.transports.process import Process
 
 __all__ = ["Amp", "plugin"]
@@ -99,7 +99,7 @@ class Amp:
         servers = dict(servers) if isinstance(servers, dict) else {}
         if start.handling.question_policy != "reject":
             env = {"HANDRAISE_HOME": str(self._settings.home)}
-            arguments = ["-m", "handraise", "mcp", "--session", start.session]
+            arguments = [*MCP, "--session", start.session]
             servers[SERVER] = {"command": sys.executable, "args": arguments, "env": env}
         file = folder / "settings.json"
         file.write_text(json.dumps({**settings, "amp.mcpServers": servers}, indent=2))

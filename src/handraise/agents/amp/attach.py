@@ -21,11 +21,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from handraise.agents import Asker, Left
+from handraise.agents._attached import retire, take_back
 from handraise.agents.amp.translate import AGENT, from_answer, to_ask
 from handraise.asks import Answer, Ask, Origin
-from handraise.callers import read_body, until_gone
 from handraise.errors import AskDoesNotFit, Overloaded, Withdrawn
-from handraise.terminals import retire, take_back
+from handraise.transports.bodies import read_body, until_gone
 from handraise.wire import parse
 
 __all__ = ["GONE", "ID_PREFIX", "RESTARTED", "Called", "Terminals"]

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from handraise.agents import Asker, Message, Reply, Start, Wire
+from handraise.agents._conversation import ABORTED, Conversation, Held, Prompt, origin_of
+from handraise.agents._programs import last_words
 from handraise.agents.amp.attach import Called
 from handraise.agents.amp.translate import AGENT, from_answer, is_same_call, to_ask, told_later
-from handraise.callers import MOST_BYTES
 from handraise.errors import AgentFailed, HandraiseError, ProcessFailed
-from handraise.foreign import text_of
-from handraise.programs import last_words
+from handraise.transports.bodies import MOST_BYTES
+from handraise.transports.loose_json import text_of
 from handraise.transports.process import Process
-from handraise.turns import ABORTED, Conversation, Held, Prompt, origin_of
 from handraise.wire import BadBody, parse
 
 __all__ = ["DOOR", "AmpSession"]

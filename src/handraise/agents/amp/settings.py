@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from handraise.agents import Edit
+from handraise.edits.json import Span, cut, inserted, put, read, take_out, text_to_change, without
 from handraise.errors import SettingsError
-from handraise.foreign import mapping_of
-from handraise.jsontext import Span, cut, inserted, put, read, take_out, text_to_change, without
+from handraise.transports.loose_json import mapping_of
 
-__all__ = ["DELEGATE", "SERVER", "delegate", "edits", "for_session", "settings_file"]
+__all__ = ["DELEGATE", "MCP", "SERVER", "delegate", "edits", "for_session", "settings_file"]
 
 RULES, SERVERS, ALLOW_ALL = "amp.permissions", "amp.mcpServers", "amp.dangerouslyAllowAll"
 SERVER = "handraise"
 DELEGATE = "amp-delegate"
+# Amp runs it in the folder of the project. Without -P, Python would import what lies there under one of our names.
+MCP = ("-P", "-m", "handraise", "mcp")
 QUESTIONS = {"tool": f"mcp__{SERVER}__*", "action": "allow"}
 # They change nothing and show a person nothing to decide about; Amp itself never asks for them.
 LOOKS = tuple(
@@ -40,7 +42,7 @@ def edits(*, url: str, token: str, environ: Mapping[str, str], home: Path) -> Se
     path = settings_file(environ)
     written = delegate(url=url.rstrip("/"), token=token).encode()
     env = {"HANDRAISE_URL": url, "HANDRAISE_TOKEN": token}
-    server = {"command": sys.executable, "args": ["-m", "handraise", "mcp"], "env": env}
+    server = {"command": sys.executable, "args": list(MCP), "env": env}
     return [
         Edit(
             path=program,
@@ -194,7 +196,7 @@ def _is_delegate(rule: Any) -> bool:
 
 def _is_our_server(server: Any) -> bool:
     arguments = server.get("args") if isinstance(server, Mapping) else None
-    return arguments == ["-m", "handraise", "mcp"]
+    return isinstance(arguments, list) and arguments[-3:] == list(MCP[-3:])
 
 
 # A session of ours ------------------------------------------------------------------------------------------

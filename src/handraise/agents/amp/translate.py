@@ -7,14 +7,14 @@ ones that its other modes still have.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from handraise import wording
+from handraise.agents import _phrases as wording
 from handraise.asks import Answer, Ask, Origin, Permission, Scope
 from handraise.errors import AskDoesNotFit
-from handraise.foreign import hunks, one_line, text_of
+from handraise.rules.tools import folder_in, named_paths, patched_files
+from handraise.transports.loose_json import hunks, one_line, text_of
 
 __all__ = ["AGENT", "from_answer", "is_same_call", "to_ask", "told_later"]
 
@@ -23,7 +23,6 @@ SHELL = "shell"
 SHELLS = {"shell_command": "command", "async_shell_command": "command", "Bash": "cmd"}  # where the command stands
 PATCH = "apply_patch"
 SESSION_SCOPE = "session"
-_PATCHED = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to): (.+?)[ \t\r]*$", re.MULTILINE)
 _PATCH_FRAME = ("*** Begin Patch", "*** End Patch")
 
 
@@ -44,12 +43,12 @@ def to_ask(tool: str, given: Any, *, id: str, origin: Origin, remembers: bool = 
         else ()
     )
     permission = Permission(
-        tool=SHELL if command else tool,
+        tool=SHELL if tool in SHELLS else tool,
         summary=_summary(tool, given, command=command, paths=paths),
         command=command or None,
         paths=paths,
         diff=diff,
-        cwd=text_of(given, "workdir") or text_of(given, "cwd") or origin.cwd,
+        cwd=folder_in(given, cwd=origin.cwd) if command else origin.cwd,
         url=url or None,
         input=dict(given) or None,
         replies=("once", "always", "reject") if scopes else ("once", "reject"),
@@ -66,14 +65,15 @@ def _change(tool: str, given: Mapping[str, Any]) -> tuple[str | None, tuple[str,
         case "apply_patch":
             text = text_of(given, "patchText")
             lines = [line for line in text.splitlines() if line.strip() not in _PATCH_FRAME]
-            return "\n".join(lines) or None, tuple(dict.fromkeys(_PATCHED.findall(text)))
+            return "\n".join(lines) or None, tuple(patched_files(text))
         case "edit_file":
             lines = hunks(text_of(given, "old_str"), text_of(given, "new_str"))
         case "create_file":
             lines = hunks("", text_of(given, "content"))
         case _:
             lines = []
-    return "\n".join(lines) or None, (path,) if path else ()
+    more = () if tool in SHELLS else named_paths(given, tool=tool)
+    return "\n".join(lines) or None, tuple(dict.fromkeys(filter(None, (path, *more))))
 
 
 def _summary(tool: str, given: Mapping[str, Any], *, command: str, paths: tuple[str, ...]) -> str:

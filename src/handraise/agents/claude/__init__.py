@@ -13,13 +13,13 @@ from uuid import uuid4
 from starlette.routing import Route
 
 from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Start
+from handraise.agents._modes import TABLE, check_mode, modes_of
+from handraise.agents._programs import found, listening, looked_at
 from handraise.agents.claude.control import Control
 from handraise.agents.claude.hooks import Terminals
 from handraise.agents.claude.session import HOOKS, ClaudeSession
 from handraise.agents.claude.settings import edits
 from handraise.errors import AgentFailed, ProcessFailed
-from handraise.modes import TABLE, check_mode, modes_of
-from handraise.programs import found, listening, looked_at
 from handraise.transports.process import Process
 
 __all__ = ["Claude", "plugin"]

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from handraise.agents import Listener, Silent, Wire
 from handraise.errors import AgentFailed
-from handraise.inert import inert
+from handraise.text.inert import inert
 from handraise.transports.process import Process
 
 __all__ = ["Control", "blocks_of", "problem_of", "result_text"]

@@ -34,12 +34,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from handraise.agents import Asker, Left
+from handraise.agents._attached import retire, take_back
 from handraise.agents.claude.settings import MANAGED
 from handraise.agents.claude.translate import PLAN, QUESTION, from_answer, local_answer, to_ask
 from handraise.asks import Answer, Ask, Origin
-from handraise.callers import TooLarge, read_body, until_gone
 from handraise.errors import AlreadyAnswered, AskDiffers, AskNotFound, HandraiseError, Withdrawn
-from handraise.terminals import retire, take_back
+from handraise.transports.bodies import TooLarge, read_body, until_gone
+from handraise.wire import BadBody, check_values
 
 __all__ = ["ID_PREFIX", "Terminals"]
 
@@ -78,8 +79,9 @@ class Happened:
     def parse(cls, body: bytes) -> Happened:
         """Raises Broken."""
         try:
+            check_values(body)
             told = json.loads(body)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError, BadBody):
             raise Broken("no JSON") from None
         if not isinstance(told, dict):
             raise Broken("no JSON object")

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from handraise.agents import Asker, Message, Reply, Start
+from handraise.agents._conversation import ABORTED, LONGEST_WORDS, STOP, Conversation, Held, Prompt, origin_of
+from handraise.agents._programs import last_words
 from handraise.agents.claude.control import Control, blocks_of, problem_of, result_text
 from handraise.agents.claude.translate import (
     PLAN,
@@ -27,9 +29,7 @@ from handraise.agents.claude.translate import (
 )
 from handraise.asks import Origin
 from handraise.errors import AgentFailed, AnswerDoesNotFit, HandraiseError, Overloaded, ProcessFailed
-from handraise.programs import last_words
 from handraise.transports.process import Process
-from handraise.turns import ABORTED, LONGEST_WORDS, STOP, Conversation, Held, Prompt, origin_of
 
 __all__ = ["HOOKS", "ClaudeSession"]
 
@@ -90,6 +90,7 @@ class ClaudeSession:
         self._decided: dict[str, dict[str, Any]] = {}  # by call: what its `can_use_tool` gets, which follows the hook
         self._sent: dict[str, _Sent] = {}  # by call, or by request where there is none
         self._tells_state = False
+        self._tasks: tuple[str, ...] = ()  # what runs in the background
         self._deferred = asyncio.Event()
         self._is_cut = False  # a deferred call came again, and nobody has taken it up yet
 
@@ -178,8 +179,19 @@ class ClaudeSession:
         await self._talk.abort(self._interrupt)
 
     async def _interrupt(self) -> None:
+        """The interrupt alone ends no command that runs in the background, and no such subagent."""
         await self._talk.withdraw_held(reason=ABORTED)
+        await self._stop_tasks()  # first: a task that ends while Claude is idle makes it begin a turn by itself
         await self._control.request("interrupt", timeout=STOP)
+        await self._stop_tasks()  # one that was begun in between
+
+    async def _stop_tasks(self) -> None:
+        for task in self._tasks:
+            try:
+                await self._control.request("stop_task", timeout=STOP, task_id=task)
+            except AgentFailed:
+                if task in self._tasks:  # else it ended at this moment
+                    raise
 
     async def close(self) -> None:
         await self._talk.close()
@@ -228,6 +240,8 @@ class ClaudeSession:
                 self._ended(message)
             case "system" if message.get("subtype") == "session_state_changed":
                 self._state(message.get("state"))
+            case "system" if message.get("subtype") == "background_tasks_changed":
+                self._tasks = tuple(_ids_of(message.get("tasks")))
 
     def _left(self, message: Mapping[str, Any]) -> None:
         """Nothing that comes now is ours to report; whoever takes the session up sees what was open."""
@@ -422,3 +436,10 @@ def _refused(held: _Held, problem: str) -> dict[str, Any]:
 
 def _call(id: Any, held: _Held) -> str:
     return id if isinstance(id, str) and id else held.id
+
+
+def _ids_of(tasks: Any) -> Iterator[str]:
+    for task in tasks if isinstance(tasks, list) else ():
+        id = task.get("task_id") if isinstance(task, dict) else None
+        if isinstance(id, str):
+            yield id

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from handraise.agents import Edit
+from handraise.edits.json import Span, cut, inserted, read, text_to_change, without
 from handraise.errors import SettingsError
-from handraise.jsontext import Span, cut, inserted, read, text_to_change, without
 
 __all__ = ["EVENTS", "MANAGED", "edits"]
 

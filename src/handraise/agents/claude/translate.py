@@ -10,11 +10,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from handraise import wording
+from handraise.agents import _phrases as wording
 from handraise.asks import Answer, Ask, Kind, Option, Origin, Permission, Question, Scope
+from handraise.asks.forms import to_content, to_questions, to_visit
 from handraise.errors import AskDoesNotFit
-from handraise.foreign import hunks, mapping_of, one_line, rest_of, text_of
-from handraise.forms import to_content, to_questions, to_visit
+from handraise.rules.tools import named_paths
+from handraise.transports.loose_json import hunks, mapping_of, one_line, rest_of, text_of
 
 __all__ = [
     "PLAN",
@@ -289,11 +290,13 @@ def _permission(tool: str, given: Mapping[str, Any], *, origin: Origin, fields: 
     known = ("subtype", "tool_name", "input", "tool_use_id", "agent_id")
     suggestions = list(_suggestions(fields))
     scopes = tuple(scope for scope, _ in _scopes(suggestions))
-    paths = dict.fromkeys(path for path in (*_paths(given), text_of(fields, "blocked_path")) if path)
+    command = text_of(given, "command") or None
+    more = () if command is not None else named_paths(given, tool=tool)
+    paths = dict.fromkeys(path for path in (*_paths(given), *more, text_of(fields, "blocked_path")) if path)
     return Permission(
         tool=tool,
         summary=_summary(tool, given, fields=fields),
-        command=text_of(given, "command") or None,
+        command=command,
         paths=tuple(paths),
         diff=_diff(given),
         cwd=origin.cwd,
@@ -352,6 +355,8 @@ def _diff(given: Mapping[str, Any]) -> str | None:
         if not isinstance(new, str):
             old, new = "", change.get("content", change.get("new_source"))
         if isinstance(new, str):
+            own = text_of(change, "file_path")
+            lines += [f"--- {own}", f"+++ {own}"] if own not in ("", path) else []
             lines += hunks(old if isinstance(old, str) else "", new)
     return "\n".join([f"--- {path}", f"+++ {path}", *lines]) if lines else None
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from handraise.agents import AgentSettings, Asker, Capabilities, Start
+from handraise.agents._modes import TABLE, Thread, check_mode, modes_of
+from handraise.agents._programs import found, last_words, listening, looked_at
 from handraise.agents.codex.attach import DAEMON, Relay, socket_of
 from handraise.agents.codex.session import CodexSession, shake_hands
 from handraise.agents.codex.translate import QUESTION_TOOL
 from handraise.errors import AgentFailed, HandraiseError, ProcessFailed
-from handraise.inert import inert
-from handraise.modes import TABLE, Thread, check_mode, modes_of
-from handraise.programs import found, last_words, listening, looked_at
+from handraise.text.inert import inert
 from handraise.transports.jsonrpc import METHOD_NOT_FOUND, Id, JsonRpc, PeerGone, RpcError
 from handraise.transports.process import Process
 

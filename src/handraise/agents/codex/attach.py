@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from handraise.agents import Asker, Left
+from handraise.agents._attached import PASSING, withdraw
 from handraise.agents.codex.translate import (
     COMMAND,
     ELICITATION,
@@ -43,8 +44,7 @@ from handraise.errors import (
     SettingsError,
     Withdrawn,
 )
-from handraise.inert import inert
-from handraise.terminals import PASSING, withdraw
+from handraise.text.inert import inert
 from handraise.transports.jsonrpc import Id, JsonRpc, PeerGone, RpcError
 from handraise.transports.websocket import SocketGone, WebSocket
 

@@ -15,6 +15,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handraise.agents import Asker, Message, Reply, Start
+from handraise.agents._conversation import (
+    ABORTED,
+    STOP,
+    Conversation,
+    Held,
+    Prompt,
+    Turn,
+    origin_of,
+    request_key,
+    seen_by,
+)
+from handraise.agents._modes import Thread
+from handraise.agents._programs import last_words
 from handraise.agents.codex.translate import (
     ELICITATION,
     METHODS,
@@ -32,12 +45,9 @@ from handraise.agents.codex.translate import (
     told_later,
 )
 from handraise.errors import AgentFailed, AnswerDoesNotFit, HandraiseError, ProcessFailed
-from handraise.inert import inert
-from handraise.modes import Thread
-from handraise.programs import last_words
+from handraise.text.inert import inert
 from handraise.transports.jsonrpc import METHOD_NOT_FOUND, Id, JsonRpc, PeerGone, RpcError
-from handraise.transports.process import Process
-from handraise.turns import ABORTED, STOP, Conversation, Held, Prompt, Turn, origin_of, request_key, seen_by
+from handraise.transports.process import Process, seconds_after_boot, until_ended_below
 
 __all__ = ["CodexSession", "shake_hands"]
 
@@ -45,6 +55,8 @@ log = logging.getLogger(__name__)
 
 NAME = "codex"
 START = 60.0  # seconds for the first answers; it takes under one on a quiet machine
+COMMANDS_END = 3.0  # seconds for the commands of an aborted turn
+CLOSED = "thread not found"  # what 0.166 says of a subagent that was closed; its commands ended with it
 NOT_FOUND = "no rollout found"  # what it says of a thread that it had not written down
 # On stderr: its log, and a warning about links that it does not make under a temporary folder.
 NO_WORDS = re.compile(r"(\x1b\[\d*m)*\d{4}-\d\d-\d\dT|WARNING: proceeding")
@@ -73,6 +85,7 @@ class _Current:
     turn: Turn
     id: str = ""  # known once it has begun
     begun: asyncio.Event = field(default_factory=asyncio.Event)
+    since: float | None = field(default_factory=seconds_after_boot)
 
 
 async def shake_hands(rpc: JsonRpc) -> Mapping[str, Any]:
@@ -100,6 +113,7 @@ class CodexSession:
         self._items: dict[tuple[str, str], dict[str, Any]] = {}  # by thread and id: what is in progress
         self._sent: dict[_Key, _Sent] = {}  # by request or, for a tool of ours, by thread and call
         self._subagents: dict[str, str] = {}  # by thread: the turn that runs there
+        self._seen: dict[str, None] = {}  # threads of subagents; one whose turn is over may have left a command running
         self._settled: set[Id] = set()  # requests that were over before we looked at them
         self._ended: set[str] = set()  # the same for turns
         self._current: _Current | None = None
@@ -238,6 +252,23 @@ class CodexSession:
                     await self._rpc.request("turn/interrupt", {"threadId": thread, "turnId": id})
                 except RpcError as error:  # it may have ended by itself at this moment
                     log.info("codex did not take the interrupt: %s", inert(error.message))
+            await self._talk.idle.wait()
+            for thread in (self._thread, *self._seen):
+                await self._end_commands(thread)
+        # Codex answers before the commands have ended.
+        if not await until_ended_below(self._talk.process.pid, since=current.since, patience=COMMANDS_END):
+            log.warning("what codex started in the turn that was aborted still runs after %g s", COMMANDS_END)
+
+    async def _end_commands(self, thread: str) -> None:
+        """A command that Codex does not wait for outlives the interrupt, and one that was allowed is in no sandbox.
+
+        Raises RpcError: then nobody can say what still runs, and the whole program has to end.
+        """
+        try:
+            await self._rpc.request("thread/backgroundTerminals/clean", {"threadId": thread})
+        except RpcError as error:
+            if CLOSED not in error.message:
+                raise
 
     async def close(self) -> None:
         await self._talk.close()
@@ -280,6 +311,7 @@ class CodexSession:
     def _turn_started(self, thread: str, params: Mapping[str, Any]) -> None:
         begun = params.get("turn")
         if thread != self._thread:
+            self._seen[thread] = None
             self._subagents[thread] = str(begun.get("id")) if isinstance(begun, dict) else ""
         elif self._current is not None:
             _begun(self._current, params)

@@ -11,11 +11,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from handraise import wording
+from handraise.agents import _phrases as wording
 from handraise.asks import Answer, Ask, Option, Origin, Permission, Question, Scope
+from handraise.asks.forms import to_content, to_questions, to_visit
 from handraise.errors import AskDoesNotFit
-from handraise.foreign import one_line, text_of
-from handraise.forms import to_content, to_questions, to_visit
+from handraise.rules.tools import BESIDES, plain_command
+from handraise.transports.loose_json import one_line, text_of
 
 __all__ = [
     "COMMAND",
@@ -48,7 +49,6 @@ METHODS = frozenset({COMMAND, FILES, PERMISSIONS, INPUT, TOOL, ELICITATION})
 
 NONE_FITS = "None of the above"  # how Codex's own terminal says it
 NOTE = "user_note: "  # before what a person wrote, again as its terminal does
-SHELL_FLAGS = ("-c", "-lc")
 
 # What the model may ask through us. Its own `request_user_input` is there in plan mode only, for one choice each.
 QUESTION_TOOL: Mapping[str, Any] = {
@@ -234,6 +234,23 @@ def is_same_call(ask: Ask, other: Ask) -> bool:
 
 
 _KNOWN = ("threadId", "turnId", "itemId", "callId", "approvalId", "questions", "startedAtMs")
+# What an approval of a command may say. Anything else is shown as an argument, and nobody here knows what it does.
+_KNOWN_OF_COMMAND = (
+    *(
+        "threadId",
+        "turnId",
+        "itemId",
+        "approvalId",
+        "startedAtMs",
+        "command",
+        "cwd",
+        "kind",
+        "reason",
+        "commandActions",
+    ),
+    *("availableDecisions", "proposedExecpolicyAmendment", "proposedNetworkPolicyAmendments", "environmentId"),
+    *("processId", "pluginId", "scriptPath", "source"),
+)
 _FORM = ("mode", "message", "requestedSchema", "url", "elicitationId")
 
 
@@ -242,12 +259,15 @@ _FORM = ("mode", "message", "requestedSchema", "url", "elicitationId")
 
 def _command(params: Mapping[str, Any], *, origin: Origin) -> Permission:
     """A command, input for one that runs, or a connection that the sandbox holds up."""
-    command = _plain_command(params)
+    command = plain_command(text_of(params, "command"))
     network = params.get("networkApprovalContext")
     host, protocol = text_of(network, "host"), text_of(network, "protocol")
-    if not command and not host:
+    said = _said_of(params)
+    if not command and not host and not said:
         raise AskDoesNotFit("a command approval names no command")
     what = f"Connect to {host}" + (f" for: {command}" if command else "") if host else command
+    if not what:
+        what = f"Codex does not show the command that it wants to run. It says: {said}"
     is_input = params.get("kind") == "writeStdin"
     if is_input:
         what = f"Type into a running command: {command}"
@@ -258,7 +278,8 @@ def _command(params: Mapping[str, Any], *, origin: Origin) -> Permission:
         scopes.append(Scope(id="rules", label=label, patterns=(shlex.join(amendment),)))
     known = ("threadId", "turnId", "itemId", "approvalId", "startedAtMs", "cwd")
     given = {key: params[key] for key in ("command", "cwd", "kind") if params.get(key) is not None}
-    given |= {key: params[key] for key in ("additionalPermissions", "networkApprovalContext") if params.get(key)}
+    given |= {key: params[key] for key in BESIDES if params.get(key)}
+    given |= {key: value for key, value in params.items() if key not in (*_KNOWN_OF_COMMAND, *given) and value}
     return Permission(
         tool="shell",
         summary=_line(what, reason=text_of(params, "reason")),
@@ -273,23 +294,10 @@ def _command(params: Mapping[str, Any], *, origin: Origin) -> Permission:
     )
 
 
-def _plain_command(params: Mapping[str, Any]) -> str:
-    """What will run, without the shell around it.
-
-    That is taken out of the command itself: `commandActions` is Codex's reading of it, made for display, and a person
-    allows what runs.
-    """
-    command = text_of(params, "command")
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return command
-    if len(words) == 3 and words[0].rpartition("/")[2] in ("bash", "sh", "zsh") and words[1] in SHELL_FLAGS:
-        return words[2]
-    if command:
-        return command
+def _said_of(params: Mapping[str, Any]) -> str:
+    """Codex's reading of the command, made for display. It is never the command: a person allows what runs."""
     actions = params.get("commandActions")
-    return "\n".join(text_of(action, "command") for action in actions) if isinstance(actions, list) else ""
+    return "; ".join(text_of(action, "command") for action in actions) if isinstance(actions, list) else ""
 
 
 def _amendment(params: Mapping[str, Any]) -> list[str]:
@@ -302,8 +310,9 @@ def _files(params: Mapping[str, Any], item: Mapping[str, Any], *, origin: Origin
     """A patch. The request itself says nothing of it; that was in the item announced before."""
     changes = item.get("changes")
     listed = [each for each in changes if isinstance(each, Mapping)] if isinstance(changes, list) else []
-    touched = [(text_of(each, "path"), text_of(each.get("kind"), "move_path")) for each in listed]
-    paths = [path for pair in touched for path in pair if path]
+    # Where one of them does not say which file it changes, the others do not stand for it.
+    is_named = isinstance(changes, list) and all(text_of(each, "path") for each in changes)
+    paths = [path for each in listed for path in (text_of(each, "path"), _moved_to(each)) if path] if is_named else []
     root = text_of(params, "grantRoot")
     kinds = {text_of(each.get("kind"), "type") for each in listed}
     verb = {frozenset({"add"}): "Write", frozenset({"delete"}): "Delete"}.get(frozenset(kinds), "Change")
@@ -324,6 +333,10 @@ def _files(params: Mapping[str, Any], item: Mapping[str, Any], *, origin: Origin
     )
 
 
+def _moved_to(change: Mapping[str, Any]) -> str:
+    return text_of(change.get("kind"), "move_path") or text_of(change.get("kind"), "movePath")
+
+
 def _diff(change: Mapping[str, Any]) -> Iterator[str]:
     """One file's part of a unified diff. Codex gives hunks for a change, the whole text for a new or deleted file."""
     path, text = text_of(change, "path"), text_of(change, "diff")
@@ -336,7 +349,7 @@ def _diff(change: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"--- {path}", "+++ /dev/null", f"@@ -{min(len(lines), 1)},{len(lines)} +0,0 @@")
             yield from (f"-{line}" for line in lines)
         case _:
-            yield from (f"--- {path}", f"+++ {text_of(change.get('kind'), 'move_path') or path}")
+            yield from (f"--- {path}", f"+++ {_moved_to(change) or path}")
             yield from lines
 
 

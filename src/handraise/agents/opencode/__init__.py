@@ -9,23 +9,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Start, Wire
+from handraise.agents._modes import check_mode, modes_of
+from handraise.agents._programs import version_of
 from handraise.agents.opencode.attach import Terminals, edits
 from handraise.agents.opencode.relay import Place, Relay
-from handraise.agents.opencode.server import CallRefused, Server, ServerGone, Servers, command_of, environment
+from handraise.agents.opencode.server import (
+    USER,
+    CallRefused,
+    Server,
+    ServerGone,
+    Servers,
+    check_locked,
+    command_of,
+    environment,
+)
 from handraise.agents.opencode.session import Folder, OpenCodeSession, session_rules
 from handraise.asks import Handling, Permission
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
-from handraise.inert import inert
-from handraise.modes import check_mode, modes_of
-from handraise.programs import version_of
+from handraise.text.inert import inert
 from handraise.transports.process import Process
 
 if TYPE_CHECKING:
@@ -134,6 +144,7 @@ class OpenCode:
         server = Server.at(address)
         relay = Relay(server, everyone=_Everyone(asker))
         try:
+            await _warn_of_unlocked(server)
             await relay.follow(ready=ready)
         finally:
             await relay.close()
@@ -179,11 +190,13 @@ class OpenCode:
         served = [*command, "serve", "--hostname", "127.0.0.1", "--port", "0"]
         with tempfile.TemporaryDirectory() as cwd:
             env = environment(self._settings) | {"HANDRAISE_MANAGED": "1"}
-            env.pop("OPENCODE_SERVER_PASSWORD", None)  # it is for the person's own servers
+            password = secrets.token_urlsafe(32)  # that of the person is for their own servers
+            env |= {"OPENCODE_SERVER_PASSWORD": password, "OPENCODE_SERVER_USERNAME": USER}
             try:
                 async with await Process.start(served, cwd=cwd, env=env) as process:
-                    server = Server(await _address(process))
+                    server = Server(await _address(process), password=password)
                     try:
+                        await check_locked(server)
                         yield server
                     finally:
                         await server.close()
@@ -293,6 +306,17 @@ async def _seen(known: Capabilities, server: Server) -> Capabilities:
         checked=("version", "questions", "permissions", "plans", "subagents", "resume"),
         problem=problem,
     )
+
+
+async def _warn_of_unlocked(server: Server) -> None:
+    """A person's own server is theirs to open; they may not know that they did."""
+    with suppress(ServerGone):
+        if not await server.is_locked():
+            log.warning(
+                "OpenCode's server at %s wants no password, so every program on its machine can drive it; start it "
+                "with OPENCODE_SERVER_PASSWORD and give that in the address",
+                server.url,
+            )
 
 
 plugin = OpenCode

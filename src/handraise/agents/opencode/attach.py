@@ -30,11 +30,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from handraise.agents import Asker, Edit, Left
+from handraise.agents._attached import retire
 from handraise.agents.opencode.translate import AGENT, ASKED, SETTLED, from_answer, local_answer, request_of, to_ask
 from handraise.asks import Answer, Ask
-from handraise.callers import TooLarge, read_body, until_gone
 from handraise.errors import AlreadyAnswered, AskDoesNotFit, AskNotFound, HandraiseError, SettingsError, Withdrawn
-from handraise.terminals import retire
+from handraise.transports.bodies import TooLarge, read_body, until_gone
 from handraise.wire import BadBody, parse
 
 __all__ = ["GONE", "ID_PREFIX", "STOPPED", "Terminals", "edits"]

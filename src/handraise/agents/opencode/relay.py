@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from handraise.agents import Asker, Wire
+from handraise.agents._attached import PASSING, withdraw
 from handraise.agents.opencode.server import CallRefused, Server, ServerGone, StreamEnded
 from handraise.agents.opencode.translate import (
     ASKED,
@@ -38,7 +39,6 @@ from handraise.errors import (
     HandraiseError,
     Withdrawn,
 )
-from handraise.terminals import PASSING, withdraw
 
 __all__ = ["ENDED", "STOPPED", "Owner", "Place", "Relay", "answers_of", "tool_state"]
 

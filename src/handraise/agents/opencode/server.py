@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import secrets
-import shutil
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -24,12 +23,23 @@ from urllib.parse import unquote, urlsplit
 import httpx2
 
 from handraise.agents import AgentSettings, Wire
+from handraise.agents._programs import found
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
-from handraise.inert import inert
+from handraise.text.inert import inert
 from handraise.transports.process import Process, Started, end, is_running
 from handraise.transports.sse import Frames
 
-__all__ = ["CallRefused", "Server", "ServerGone", "Servers", "StreamEnded", "command_of", "environment"]
+__all__ = [
+    "USER",
+    "CallRefused",
+    "Server",
+    "ServerGone",
+    "Servers",
+    "StreamEnded",
+    "check_locked",
+    "command_of",
+    "environment",
+]
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +173,15 @@ class Server:
             return None
         return str(told.get("version", "")) if isinstance(told, dict) and told.get("healthy") else None
 
+    async def is_locked(self) -> bool:
+        """Whether it refuses a call without the password. Raises ServerGone."""
+        try:
+            async with asyncio.timeout(KNOCK):
+                response = await self._http.get("/session", auth=None)
+        except (TimeoutError, httpx2.TransportError) as error:
+            raise ServerGone(f"OpenCode's server at {self.url} does not answer ({type(error).__name__})") from error
+        return response.status_code in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN)
+
     async def events(self, path: str, *, directory: str | None = None) -> AsyncIterator[dict[str, Any]]:
         """What it tells from now on, as it told it. Raises StreamEnded at the end or after too long a silence."""
         parameters = {"directory": directory} if directory is not None else {}
@@ -231,13 +250,14 @@ def command_of(settings: AgentSettings) -> tuple[str, ...]:
     """The program as it is started. Raises SettingsError where there is none."""
     if settings.command:
         return settings.command
-    found = shutil.which("opencode", path=environment(settings).get("PATH"))
-    if found is None:
-        raise SettingsError(
-            "there is no `opencode` on the PATH; install it (https://opencode.ai), "
-            'or name it in the settings: [agents.opencode] command = ["/path/to/opencode"]'
-        )
-    return (found,)
+    install = (
+        "install it (https://opencode.ai), "
+        'or name it in the settings: [agents.opencode] command = ["/path/to/opencode"]'
+    )
+    try:
+        return (found("opencode", env=environment(settings), install=install),)
+    except AgentFailed as problem:
+        raise SettingsError(problem.message) from None
 
 
 def environment(settings: AgentSettings) -> dict[str, str]:
@@ -288,9 +308,12 @@ class Servers:
             ):  # one that works hard is slow to answer, and must not be taken for dead
                 while is_running(record.process):
                     if await server.health() is not None:
+                        await check_locked(server)
                         return server
                     await asyncio.sleep(0.2)
-        except (TimeoutError, SettingsError):  # or somebody else has its port by now
+        except _Unlocked as unlocked:
+            log.warning("opencode: the server of pid %s is not used: %s", record.pid, unlocked)
+        except (TimeoutError, SettingsError, ServerGone):  # or somebody else has its port by now
             log.warning("opencode: the server of pid %s does not answer", record.pid)
         await server.close()
         return None
@@ -367,6 +390,7 @@ class Servers:
         server = Server(f"http://127.0.0.1:{port}", password=password, process=process)
         try:
             server.version = await _until_healthy(server, logged=logged, before=before)
+            await check_locked(server)
             record = Record(
                 url=server.url,
                 password=password,
@@ -406,6 +430,19 @@ class Servers:
             yield
         finally:
             os.close(descriptor)
+
+
+class _Unlocked(AgentFailed):
+    """It serves everybody."""
+
+
+async def check_locked(server: Server) -> None:
+    """Raises AgentFailed where every program of this machine, and every page in a browser, could drive the agent."""
+    if not await server.is_locked():
+        raise _Unlocked(
+            f"the server at {server.url} answers without the password that it was given, so anybody on this machine "
+            "could use it, and it was ended; check that `command` in [agents.opencode] is OpenCode itself"
+        )
 
 
 async def _until_healthy(server: Server, *, logged: Path, before: int) -> str:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handraise.agents import Asker, Message, Reply, Start, Wire
+from handraise.agents._modes import TABLE, Rules
 from handraise.agents.opencode.relay import ENDED, STOPPED, Place, Relay, answers_of, tool_state
 from handraise.agents.opencode.server import CallRefused, Server
 from handraise.agents.opencode.translate import ASKED, from_answer, local_answer
 from handraise.asks import Answer, Ask, Handling, Permission
 from handraise.errors import AgentFailed, AlreadyAnswered, AskNotFound, AskWithdrawn, Withdrawn
-from handraise.inert import inert
-from handraise.modes import TABLE, Rules
+from handraise.text.inert import inert
 
 __all__ = ["Folder", "OpenCodeSession", "session_rules"]
 

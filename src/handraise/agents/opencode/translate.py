@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from handraise.asks import Answer, Ask, Option, Origin, Permission, Question, Scope
 from handraise.errors import AskDoesNotFit
+from handraise.rules.tools import folder_in
 
 __all__ = [
     "ASKED",
@@ -143,14 +144,14 @@ def _permission(request: Mapping[str, Any], *, cwd: str | None, generation: int)
     if isinstance(call, Mapping):
         extra["tool"] = dict(call)
     command, url = _optional(given, "command"), _optional(given, "url")
-    paths = tuple(_paths(tool, given, patterns))
+    paths = tuple(dict.fromkeys((*_paths(tool, given, patterns), *_moved(given))))
     permission = Permission(
         tool=tool,
         summary=_summary(tool, given, patterns=patterns),
         command=command,
         paths=paths,
         diff=_optional(given, "diff"),
-        cwd=cwd,
+        cwd=cwd if command is None else folder_in(given, cwd=cwd),
         url=url,
         input=dict(given) or None,
         replies=("once", "always", "reject") if always else ("once", "reject"),
@@ -166,10 +167,20 @@ def _paths(tool: str, metadata: Mapping[str, Any], patterns: Sequence[str]) -> I
         yield from patterns  # a patch of several files; its `filepath` is all of them in one text
     elif path := _optional(metadata, "filepath"):
         yield path
+        if tool in ("edit", "write", "read", "list"):  # it says the file twice; where the two differ, both count
+            yield from (each for each in patterns if each != "*" and not f"/{path}".endswith(f"/{each.lstrip('./')}"))
     elif isinstance(directories := metadata.get("directories"), list):
         yield from (each for each in directories if isinstance(each, str))
     elif tool in ("edit", "write", "read", "list"):
         yield from patterns
+
+
+def _moved(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Where a patch moves files to, which its patterns do not say."""
+    files = metadata.get("files")
+    for each in files if isinstance(files, list) else ():
+        if isinstance(each, Mapping) and (moved := _optional(each, "movePath")):
+            yield moved
 
 
 def _summary(tool: str, metadata: Mapping[str, Any], *, patterns: Sequence[str]) -> str:

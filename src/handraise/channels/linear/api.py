@@ -26,8 +26,8 @@ from handraise.channels import SendFailed
 from handraise.channels.linear.translate import Activity
 from handraise.channels.linear.webhooks import Created, Prompted, read
 from handraise.clock import Clock
-from handraise.foreign import mapping_of, one_line, text_of
-from handraise.inert import inert
+from handraise.text.inert import inert
+from handraise.transports.loose_json import mapping_of, one_line, text_of
 
 __all__ = ["DOCUMENTS", "Access", "Api", "Me"]
 

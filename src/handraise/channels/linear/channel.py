@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from handraise.asks import Answer, Ask, Handling
+from handraise.asks.plain import to_entries
 from handraise.channels import ChannelSettings, Postbox, Reach, SendFailed
 from handraise.channels.linear.api import Api
 from handraise.channels.linear.dismissals import notice_dismissed
@@ -55,9 +56,8 @@ from handraise.errors import (
     StoreError,
 )
 from handraise.events import DeadlineMoved, Event
-from handraise.inert import inert
-from handraise.plaintext import to_entries
-from handraise.sessions import NewSession, SaidMessage, SessionRecord
+from handraise.tables.sessions import NewSession, SaidMessage, SessionRecord
+from handraise.text.inert import inert
 
 __all__ = ["Linear"]
 
@@ -208,6 +208,10 @@ class Linear:
                 event = read_kept(body)
                 await (self._created(event) if isinstance(event, Created) else self._prompted(event))
                 await self._room.done(key, at=self._clock.now())
+        except _TooEarly as early:
+            self._taken.discard(key)  # the end of the posting is news, and then it is carried out
+            if not await self._room.is_posting(session, early.ask):  # it ended before the line above
+                news.set()
         except StoreError as failure:
             log.error("%s could not be carried out, trying again: %s", key, failure)
             await asyncio.sleep(RETRY)
@@ -368,11 +372,13 @@ class Linear:
         by = "" if event.user is None else self._who(event.user)
         if ask.state != "asked":
             return  # somebody was faster, which its event tells
+        if row.shown_at is None and await self._room.is_posting(row.id, ask.id):
+            raise _TooEarly(ask.id)
         if not _is_about(row, event):
             await self._repeat(row, event, ask, "That was written before this was asked, so it does not count.")
             return
         try:
-            self._people.check(by, ask, channel=self.name, identity=self.reach.identity, rejects=True)
+            self._people.check(by, ask, channel=self.name, identity=self.reach.identity)
             if wants_more_time(event.text):
                 later = await self._inbox.keep_waiting(ask.id)
                 await self._repeat(row, event, later, f"I keep waiting.{_until(later)}")
@@ -721,6 +727,14 @@ class Linear:
         if not any(self.name in person.known_as for person in self._people):
             problems.append(f'nobody may use it: [people.NAME] {self.name} = "you@example.com" says who you are there')
         return problems
+
+
+class _TooEarly(Exception):
+    """Whether a reply counts is known only once Linear says since when people see the question."""
+
+    def __init__(self, ask: str) -> None:
+        super().__init__(ask)
+        self.ask = ask
 
 
 def _key(event: Created | Prompted) -> str:

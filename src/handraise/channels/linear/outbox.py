@@ -7,11 +7,11 @@ import logging
 from collections.abc import Sequence
 
 from handraise.channels import Postbox, SendFailed
+from handraise.channels._posting import often
 from handraise.channels.linear.api import Api
 from handraise.channels.linear.dismissals import GONE
 from handraise.channels.linear.room import Outgoing, Room
 from handraise.clock import Clock
-from handraise.posting import often
 
 __all__ = ["Outbox"]
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from handraise.channels.linear.translate import Activity
-from handraise.keys import Keys
-from handraise.stores import Database, Row, Statement
-from handraise.tables import writable
+from handraise.stores import Database, Row, Statement, writable
+from handraise.tables.keys import Keys
 
 __all__ = ["TOPIC", "LinearSession", "Outgoing", "Post", "Room", "activity_id"]
 
@@ -229,6 +228,16 @@ class Room:
         )
         return [_outgoing(*row) for row in rows]
 
+    async def is_posting(self, session: str, ask: str) -> bool:
+        """Whether something that shows this ask is on its way, or perhaps posted without our knowledge."""
+        rows = await self._database.read(
+            "select 1 from linear_activities where channel = ? and session = ? and ask = ? and sent_at is null limit 1",
+            self._channel,
+            session,
+            ask,
+        )
+        return bool(rows)
+
     async def sent(self, waiting: Outgoing, *, at: int, error: str | None = None, shown_at: str | None = None) -> None:
         """It was posted, or never will be. `shown_at` is since when, by Linear's clock, people see what it asks."""
         statements: list[Statement] = [
@@ -237,7 +246,7 @@ class Room:
         if waiting.ask is not None and shown_at is not None:
             shown = "update linear_sessions set shown_at = ? where id = ? and ask = ? and shown_at is null"
             statements.append((shown, (shown_at, waiting.session, waiting.ask)))
-        await self._database.write_all(*statements)
+        await self._database.write_all(*statements, topic=TOPIC)  # a reply may wait for this
 
 
 def _outgoing(id: str, session: str, body: str, ask: str | None) -> Outgoing:

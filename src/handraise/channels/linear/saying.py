@@ -5,8 +5,8 @@ from __future__ import annotations
 from handraise.channels.linear.room import Post
 from handraise.channels.linear.translate import Activity, action, markdown, plain, thought
 from handraise.channels.linear.webhooks import Created
-from handraise.inert import inert
-from handraise.sessions import SaidMessage
+from handraise.tables.sessions import SaidMessage
+from handraise.text.inert import inert
 
 __all__ = ["assignment_prompt", "mirrored", "question_prompt"]
 

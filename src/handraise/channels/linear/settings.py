@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from handraise.agents._modes import MODES
 from handraise.asks import Mode
 from handraise.channels import ChannelSettings
 from handraise.channels.linear.api import URL, Access
 from handraise.errors import SettingsError
-from handraise.modes import MODES
 
 __all__ = ["LinearSettings", "read_settings"]
 

@@ -6,14 +6,14 @@ and what was meant is found by comparing.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from handraise.asks import Ask, Permission, Question
+from handraise.asks.card import is_longer, whole_of
 from handraise.errors import AnswerDoesNotFit
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 __all__ = [
     "Activity",
@@ -141,7 +141,8 @@ def _labels(ask: Ask, place: int) -> list[str]:
 
 
 def _replies(permission: Permission) -> list[tuple[str, str | None]]:
-    return [*permission.ways, ("reject", None)]
+    """What is cut here cannot be allowed here."""
+    return [*([] if is_longer(permission, LONGEST) else permission.ways), ("reject", None)]
 
 
 def _reply_label(permission: Permission, reply: str, scope: str | None) -> str:
@@ -176,24 +177,14 @@ def _numbered(question: Question) -> list[str]:
 
 def _permission(permission: Permission) -> str:
     lines = [f"**{plain(permission.summary or permission.tool)}**"]
-    if shown := _object(permission):
-        cut = inert(shown)
-        cut = cut if len(cut) <= LONGEST else f"{cut[:LONGEST]}\n… ({len(cut) - LONGEST} characters more at the desk)"
-        lines.append(_fenced(cut))
+    if shown := inert(whole_of(permission)):
+        cut = (
+            "" if len(shown) <= LONGEST else f"\n… ({len(shown) - LONGEST} characters more at the desk: allow it there)"
+        )
+        lines.append(_fenced(f"{shown[:LONGEST]}{cut}"))
     if permission.cwd:
         lines.append(f"in `{inert(permission.cwd).replace('`', '')}`")
     return "\n\n".join(lines)
-
-
-def _object(permission: Permission) -> str:
-    """What is allowed with it. Where nothing names it, that is what the tool is called with."""
-    plan = (permission.input or {}).get("plan")
-    if permission.kind == "plan" and isinstance(plan, str):
-        return plan
-    named = permission.command or permission.diff or permission.url or "\n".join(permission.paths)
-    if named or not permission.input:
-        return named
-    return json.dumps(permission.input, ensure_ascii=False, indent=1)
 
 
 def _fenced(text: str) -> str:

@@ -13,9 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from handraise.channels import BadCall
+from handraise.wire import BadBody, check_values
 
 __all__ = ["BadSignature", "Created", "Other", "Prompted", "Stale", "Webhook", "kept", "read", "read_kept", "verify"]
 
+FURTHEST = 10**15  # milliseconds from 1970, either way: beyond the year 30,000
 WINDOW = 60_000  # milliseconds that a delivery may be old or early; Linear's own client takes the same
 
 
@@ -88,7 +90,7 @@ Webhook: TypeAlias = Created | Prompted | Other
 
 
 def verify(raw: bytes, *, signature: str | None, secrets: Sequence[str], now: int) -> Mapping[str, Any]:
-    """The body, if one of the secrets signed these bytes within the last minute. Raises BadSignature, Stale.
+    """The body, if one of the secrets signed these bytes within the last minute. Raises BadSignature, Stale, BadBody.
 
     The time is taken from the signed body alone: anybody can send a header.
     """
@@ -96,17 +98,29 @@ def verify(raw: bytes, *, signature: str | None, secrets: Sequence[str], now: in
     given = (signature or "").encode("ascii", "replace")
     if not any([hmac.compare_digest(given, each.encode()) for each in expected]):
         raise BadSignature("this is not signed with the secret of our webhook; compare it with Linear's settings")
-    try:
-        body = json.loads(raw)
-    except ValueError:
-        body = None
+    body = _parsed(raw)
     sent = body.get("webhookTimestamp") if isinstance(body, dict) else None
     if isinstance(sent, bool) or not isinstance(sent, int | float):
         raise Stale("the signed body has no time, so it may have been sent before")
+    if not -FURTHEST < sent < FURTHEST:
+        raise BadBody("the time in the signed body is none")
     if abs(now - sent) > WINDOW:
         raise Stale(f"this was sent {abs(now - sent) / 1000:.0f} s from now by the desk's clock; check that clock")
     assert isinstance(body, dict)
     return body
+
+
+def _parsed(raw: bytes) -> Any:
+    """What the bytes say, as JSON that everybody reads: json.loads takes NaN and infinities too. Raises BadBody."""
+    check_values(raw)
+    try:
+        return json.loads(raw, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise BadBody("the signed body is not JSON, or nested too deep") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)
 
 
 def read(body: Mapping[str, Any]) -> Webhook:

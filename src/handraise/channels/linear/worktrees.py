@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from handraise.errors import SettingsError
+from handraise.transports.search_path import safe_path
 
 __all__ = ["Worktrees", "branch_for"]
 
@@ -80,7 +81,7 @@ async def _git(folder: str, *arguments: str) -> str:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env={**os.environ, "PATH": safe_path(os.environ), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
         )
     except FileNotFoundError:
         raise SettingsError("git is not installed here, and worktrees are made with it") from None

@@ -26,7 +26,7 @@ from handraise.channels.terminal.reading import (
 )
 from handraise.channels.terminal.sitting import Begin, Hands, Sitting
 from handraise.channels.terminal.turn import LineTurn
-from handraise.words import Words
+from handraise.text.words import Words
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input

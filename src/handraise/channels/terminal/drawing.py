@@ -6,7 +6,6 @@ catalogue, by the `t` that whoever draws is given.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -19,8 +18,9 @@ from typing import TextIO
 from urllib.parse import urlsplit
 
 from handraise.asks import RECOMMENDED, Answer, Ask, Option, Permission, Scope
-from handraise.inert import has_hidden, inert, pieces
-from handraise.words import Words, speak
+from handraise.asks.card import object_of
+from handraise.text.inert import has_hidden, inert, pieces
+from handraise.text.words import Words, speak
 
 __all__ = [
     "ENGLISH",
@@ -42,7 +42,6 @@ __all__ = [
     "lost_line",
     "middle",
     "names",
-    "object_of",
     "on_our_clock",
     "outcome_line",
     "picked_by_silence",
@@ -502,34 +501,9 @@ def on_our_clock(ask: Ask) -> Ask:
     return replace(ask, remaining=None, deadline=due_of(ask, datetime.now().astimezone()))
 
 
-def object_of(permission: Permission) -> tuple[list[str], str]:
-    """What it is about: what has a name of its own, and the rest as text."""
-    if permission.kind == "plan":
-        return [], _plan(permission)
-    return [*filter(None, (permission.command, *permission.paths, permission.url))], _arguments(permission)
-
-
-def _plan(permission: Permission) -> str:
-    """The plan as text, with what else the agent wants approved along with it."""
-    plan = (permission.input or {}).get("plan")
-    if not isinstance(plan, str):
-        return permission.summary or _arguments(permission)
-    rest = _arguments(permission, shown=(plan,))
-    return f"{plan}\n\n{rest}" if rest else plan
-
-
-def _arguments(permission: Permission, *, shown: Sequence[str] = ()) -> str:
-    """The tool's arguments that are not shown already, as JSON. A diff shows all of an edit's."""
-    if permission.diff is not None:
-        return ""
-    shown = (*shown, permission.command or "", permission.url or "", permission.cwd or "", permission.summary)
-    rest = {key: value for key, value in (permission.input or {}).items() if value not in (*shown, *permission.paths)}
-    return json.dumps(rest, indent=2, ensure_ascii=False, default=str) if rest else ""
-
-
 def changes_files(permission: Permission) -> bool:
     """Whether it is about changing files. Agents name their tools as they like: edit, Write, apply_patch."""
-    if permission.command is not None or permission.kind == "plan":
+    if permission.command is not None or permission.is_plan:
         return False
     named = any(word in permission.tool.casefold() for word in ("edit", "write", "patch"))
     return permission.diff is not None or (named and bool(permission.paths))
@@ -537,7 +511,7 @@ def changes_files(permission: Permission) -> bool:
 
 def wants(permission: Permission, *, agent: str, t: Words) -> str:
     """The sentence that says what the agent wants."""
-    if permission.kind == "plan":
+    if permission.is_plan:
         return t("perm.title.plan", agent=agent)
     if permission.command is not None:
         return t("perm.title.command", agent=agent)

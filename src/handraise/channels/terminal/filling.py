@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 from handraise.asks import Answer, Ask, Permission, Question, Scope
 from handraise.channels.terminal.drawing import ENGLISH
 from handraise.channels.terminal.reading import Choice, Problem, Wait, parse, takes_own_text
-from handraise.risks import risks_of
-from handraise.words import Words
+from handraise.rules.risks import judgement_of
+from handraise.text.words import Words
 
 __all__ = [
     "Act",
@@ -137,7 +137,10 @@ class Form:
         self.marked: int | None = None  # of a permission's actions; none at first, so that Enter does nothing
         self.panel: Panel | None = None
         self.armed: Answer | None = None  # what a second press sends
-        self.risks = risks_of(ask)  # why a second press is wanted
+        judged = judgement_of(ask)
+        self.risks = judged.risks  # why a second press is wanted
+        self.commands, self.doubt = judged.commands, judged.doubt
+        self.has_seen_diff = False  # a long one is folded at first, and nobody allows what they could not see
         self._arrive()
 
     # What is there to be drawn ------------------------------------------------------------------------------
@@ -162,6 +165,14 @@ class Form:
         return [text for text in (*texts, self.reason) if text.strip()]
 
     @property
+    def is_folded(self) -> bool:
+        """Whether a diff is too long to be shown without being asked for."""
+        permission = self.ask.permission
+        if permission is None or self.shows_diff:
+            return False
+        return sum(line.startswith(("+", "-")) for line in (permission.diff or "").split("\n")) > FOLDED_FROM
+
+    @property
     def actions(self) -> list[Action]:
         permission = self.ask.permission
         assert permission is not None
@@ -171,7 +182,7 @@ class Form:
         return [deny, *(named.get(each, Action(each, each)) for each in replies)]
 
     def _once(self, permission: Permission) -> Action:
-        if permission.kind == "plan":
+        if permission.is_plan:
             return Action("once", self.t("terminal.approve"), "y", self.t("terminal.reply.approve"))
         return Action("once", self.t("perm.allowOnce"), "y", self.t("terminal.reply.once"))
 
@@ -429,6 +440,9 @@ class Form:
         assert self.ask.permission is not None
         if reply == "reject":
             return Send(Answer(rejected=True))
+        if self.is_folded and not self.has_seen_diff:
+            self.problem = self.t("terminal.wrong.folded")
+            return None
         if reply not in self.ask.permission.replies:
             self.problem = self.t("terminal.wrong.once") if reply == "once" else self.t("terminal.wrong.more")
         elif reply == "always":

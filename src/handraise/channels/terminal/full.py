@@ -20,7 +20,7 @@ from handraise.channels.terminal.keyboard import Keyboard
 from handraise.channels.terminal.painting import Painted, Painter, height, title_line
 from handraise.channels.terminal.reading import Wait
 from handraise.errors import HandraiseError
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.layout import Container, Layout, Window
     from prompt_toolkit.output import Output
 
-    from handraise.words import Words
+    from handraise.text.words import Words
 
 __all__ = ["FullKeyboard", "FullTurn"]
 
@@ -397,6 +397,7 @@ class FullTurn:
                 self._form.problem = self._t("terminal.wrong.notFolded")
                 return
             self._form.shows_diff = not self._form.shows_diff
+            self._form.has_seen_diff = True
             if self._form.shows_diff and not self._fits():
                 self._form.shows_diff = False
                 self._print_object()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.output import Output
 
     from handraise.asks import Ask
-    from handraise.words import Words
+    from handraise.text.words import Words
 
 __all__ = ["Changed", "Keyboard"]
 

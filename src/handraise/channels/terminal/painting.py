@@ -33,11 +33,10 @@ from handraise.channels.terminal.drawing import (
     wants,
     width,
 )
-from handraise.channels.terminal.filling import FOLDED_FROM, Field, Form, key_help, key_hints
+from handraise.channels.terminal.filling import Field, Form, key_help, key_hints
 from handraise.channels.terminal.reading import Problem, takes_own_text
-from handraise.inert import inert
-from handraise.risks import commands_of
-from handraise.words import Words
+from handraise.text.inert import inert
+from handraise.text.words import Words
 
 __all__ = ["Painted", "Painter", "height", "title_line"]
 
@@ -311,7 +310,7 @@ class Painter:
         if files and not with_diff:
             changed = sum(more + less for _, more, less in files)
             lines.append(f"  {self._t('terminal.changedLines', count=changed)}")
-        if commands := commands_of(permission):
+        if commands := self._form.commands:
             lines += [f"  {self._t('terminal.runs')}", *(f"    {inert(command, keep='')}" for command in commands)]
         return [line.replace("\t", "    ") for line in lines]
 
@@ -319,13 +318,15 @@ class Painter:
         return [line.replace("\t", "    ") for line in self._card.preview(text)]
 
     def _is_folded(self, permission: Permission) -> bool:
-        changed = sum(more + less for _, more, less in changed_files(permission, t=self._t))
-        return changed > FOLDED_FROM and not self._form.shows_diff
+        return self._form.is_folded
 
     def _permission(self, painted: Painted, permission: Permission) -> None:
         painted.top += [f"  {line}" for line in self._card.facts(permission)]
         for risk in self._form.risks:
             says = self._t("perm.risky", effect=self._t(f"risk.{risk}"))
+            painted.top.append(f"  {self._ink.warning(f'⚠ {says}')}")
+        if self._form.doubt is not None:
+            says = self._t("perm.doubt", why=inert(self._form.doubt, keep=""))
             painted.top.append(f"  {self._ink.warning(f'⚠ {says}')}")
         painted.top.append("")
         if self._form.panel is not None:

@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from handraise.asks import Ask, Option, Permission, Question, Scope
 from handraise.channels.terminal.drawing import ENGLISH, MOST_LABEL, MOST_NAME, cut, names
-from handraise.inert import inert
-from handraise.words import Words
+from handraise.text.inert import inert
+from handraise.text.words import Words
 
 __all__ = [
     "Choice",
@@ -284,7 +284,7 @@ def _keys(permission: Permission, *, t: Words) -> Iterator[tuple[str, str]]:
     for reply in permission.replies:
         match reply:
             case "once":
-                yield "y", t("terminal.reply.approve") if permission.kind == "plan" else t("terminal.reply.once")
+                yield "y", t("terminal.reply.approve") if permission.is_plan else t("terminal.reply.once")
             case "always":
                 yield "a", t("terminal.reply.always")
             case "reject":

@@ -14,8 +14,8 @@ from handraise.channels.terminal.drawing import lost_line, on_our_clock, record_
 from handraise.channels.terminal.endings import GONE, Elsewhere, Later, Left, Over
 from handraise.errors import AnswerDoesNotFit, AskNotFound, CursorTooOld, HandraiseError
 from handraise.events import Asked, DeadlineMoved, Delivered, Event, Unseen
-from handraise.inert import inert
-from handraise.words import Words
+from handraise.text.inert import inert
+from handraise.text.words import Words
 
 __all__ = ["Begin", "Hands", "Sitting", "Turn"]
 

@@ -28,8 +28,8 @@ from handraise.channels.terminal.reading import (
     prompt_for_scope,
 )
 from handraise.errors import HandraiseError
-from handraise.inert import inert
-from handraise.words import Words
+from handraise.text.inert import inert
+from handraise.text.words import Words
 
 __all__ = ["LineTurn"]
 
