@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from handraise.asks import Answer, Ask, AutoRule, Handling, Option, Question
 from handraise.errors import SettingsError
-from handraise.policies.rules import apply_rules, compiled
+from handraise.policies.matching import apply_rules, compiled, is_too_much
 
 __all__ = [
     "Forward",
@@ -81,18 +81,21 @@ def forward(*, timeout: float | None = None, on_timeout: Policy = accept_first) 
 def auto(*rules: AutoRule) -> Policy:
     """Each question is answered by the first rule that matches and fits it, else by its first option.
 
-    Raises SettingsError for a rule whose regular expression is none.
+    Raises SettingsError for a rule whose regular expression is none, and for rules that are too long together.
     """
-    for rule in rules:
-        compiled(rule.match)
+    if sum(len(rule.match) for rule in rules) > LONGEST_RULES:
+        raise SettingsError(f"what its rules match has more than {LONGEST_RULES} characters")
+    matchers = [compiled(rule.match) for rule in rules]
 
     def policy(ask: Ask) -> Verdict:
         if ask.permission is not None:
             return _rejection(ask, by="policy:auto", reason="rules for questions grant no permission")
+        if is_too_much(ask, matchers):
+            return _rejection(ask, by="policy:auto", reason="its texts are too long for this many rules")
         answers: list[tuple[str, ...]] = []
         why: list[str] = []
         for question in ask.questions:
-            chosen, said = apply_rules(question, rules)
+            chosen, said = apply_rules(question, rules, matchers)
             why += said
             if chosen is None and question.options:
                 chosen = (question.options[0].value,)
@@ -107,6 +110,8 @@ def auto(*rules: AutoRule) -> Policy:
     return policy
 
 
+LONGEST_RULES = 100_000  # characters of what all rules of a policy match; to read them takes 10 ms
+LONGEST_KEPT = 10_000  # characters of a policy that is remembered: those of asks come from anybody who may ask
 _NAMED: dict[str, Policy] = {
     "reject": reject,
     "accept-first": accept_first,
@@ -114,9 +119,19 @@ _NAMED: dict[str, Policy] = {
 }
 
 
-@lru_cache(maxsize=256)
 def policy_for(handling: Handling) -> Policy:
     """The one policy that a handling means for questions and permissions alike."""
+    rules = handling.question_policy if isinstance(handling.question_policy, tuple) else ()
+    size = sum(len(rule.match) + sum(map(len, rule.answers)) for rule in rules)
+    return _kept_policy(handling) if size <= LONGEST_KEPT else _policy(handling)
+
+
+@lru_cache(maxsize=256)
+def _kept_policy(handling: Handling) -> Policy:
+    return _policy(handling)
+
+
+def _policy(handling: Handling) -> Policy:
     on_timeout = _NAMED[handling.on_timeout]
     forwarded = forward(timeout=handling.question_timeout, on_timeout=on_timeout)
     if isinstance(handling.question_policy, tuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -11,11 +11,13 @@ from typing import Any, get_args
 from handraise.errors import SettingsError
 from handraise.rules import Action, Condition, Context, Rule
 from handraise.rules.globs import matches
+from handraise.transports.files import parse_toml
 
-__all__ = ["FIELDS", "LONGEST_TIMEOUT", "find_project", "parse_rule", "rules_in", "told"]
+__all__ = ["FIELDS", "LONGEST_TIMEOUT", "find_project", "find_projects", "parse_rule", "rules_in", "told"]
 
 PROJECT = "handraise.toml"
 MOST_RULES = 1000
+MOST_LEVELS = 32  # folders above the working folder that are looked at for rules
 LONGEST_TIMEOUT = 300.0  # seconds; an agent waits meanwhile, and nobody sees its ask
 FIELDS = ("tool", "action", "matches", "agent", "context", "message", "to", "timeout")
 _HEADING = re.compile(r"\s*\[\[\s*rules\s*\]\]|\s*rules\s*=")
@@ -30,13 +32,24 @@ def find_project(folder: Path) -> Path | None:
     return None
 
 
+def find_projects(folder: Path) -> tuple[list[Path], bool]:
+    """Every `handraise.toml` from the folder up to the root, the nearest first, also from where the folder really is.
+    And whether that is all of them: only so many folders are looked at."""
+    found: dict[str, Path] = {}
+    is_all = True
+    for start in dict.fromkeys((folder, Path(os.path.realpath(folder)))):
+        places = (start, *start.parents)
+        is_all &= len(places) <= MOST_LEVELS + 1
+        for place in places[: MOST_LEVELS + 1]:
+            file = place / PROJECT
+            if file.is_file():
+                found.setdefault(os.path.realpath(place), file)
+    return list(found.values()), is_all
+
+
 def rules_in(text: str, *, file: Path) -> tuple[Rule, ...]:
     """The rules of a settings file, in its order. Raises SettingsError."""
-    try:
-        table = tomllib.loads(text)
-    except ValueError as problem:
-        raise SettingsError(f"{file} cannot be read: {problem}") from None
-    given = table.get("rules", [])
+    given = parse_toml(text, file=file).get("rules", [])
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
         raise SettingsError(f"{file}: rules are tables; write [[rules]] above each")
     if len(given) > MOST_RULES:
@@ -137,5 +150,6 @@ def told(rule: Rule) -> dict[str, Any]:
         "message": rule.message,
         "to": list(rule.to),
         "timeout": rule.timeout,
+        "session": rule.session,
     }
     return {name: value for name, value in values.items() if value not in (None, {}, [])}

@@ -7,187 +7,66 @@ not read.
 
 from __future__ import annotations
 
+import logging
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, NamedTuple
 
-from handraise.asks import Ask, Permission
-from handraise.masking import GIVEN, GIVEN_NEXT, HEADER, IN_ADDRESS, TOKENS
+from handraise.asks import Ask, Judgement, Permission
+from handraise.rules.options import valued_options
+from handraise.rules.programs import rows, runners, valued
 from handraise.rules.shell import SHELLS, split, told_to_run
-from handraise.rules.tools import is_foreign_shell
+from handraise.rules.tools import (
+    COMMON,
+    MCP,
+    command_in,
+    hides_command,
+    is_foreign_shell,
+    more_than_shown,
+    names_of,
+    needs_path,
+    patched_files,
+    unnamed_paths,
+    wanted_besides,
+)
+from handraise.text.masking import GIVEN, GIVEN_NEXT, HEADER, IN_ADDRESS, has_token
 
-__all__ = ["RISKS", "ROWS", "commands_of", "risks_of", "rows_that_fit"]
+__all__ = ["RISKS", "ROWS", "commands_of", "judge", "judgement_of", "risks_of", "rows_that_fit"]
+
+log = logging.getLogger(__name__)
 
 DELETE, PUSH, SPEND, SANDBOX = "delete", "push", "spend", "sandbox"
-SECRETS, PRIVILEGES, UNREADABLE = "secrets", "privileges", "unreadable"
+SECRETS, PRIVILEGES, LATER, UNREADABLE = "secrets", "privileges", "later", "unreadable"
 # In the order in which they are told.
-RISKS = (DELETE, PUSH, SPEND, SANDBOX, SECRETS, PRIVILEGES, UNREADABLE)
+RISKS = (DELETE, PUSH, SPEND, SANDBOX, SECRETS, PRIVILEGES, LATER, UNREADABLE)
 
 DEEPEST = 8  # wrappers around wrappers
 MOST_COMMANDS = 100
 MOST_LOOKED_AT = 200_000  # characters of a tool's arguments
+MOST_TEXTS = 1_000  # of them
+MOST_FILES = 2_000  # of a permission whose paths are looked at
 
 
 class Row(NamedTuple):
-    """`when` is a command by its words: `a|b` is either, `*` is any one word, `**` any number of them, and more words
-    may follow. An option stands for itself wherever it is written, with `!` it must not be there."""
+    """A line of the file of what programs do, which says how `when` is written."""
 
     risk: str
     when: str
     why: str
 
 
-ROWS: tuple[Row, ...] = (
-    # What is gone afterwards.
-    Row(DELETE, "rm|unlink|shred|srm|wipefs *", "it removes files, without a bin"),
-    Row(DELETE, "mkfs*|fdisk|parted *", "it makes a new file system over what is there"),
-    Row(DELETE, "dd ** of=*", "it writes over a file or a disk from its first byte"),
-    Row(DELETE, "truncate *", "it cuts files off"),
-    Row(DELETE, "find|fd -delete", "it removes all that it finds"),
-    Row(DELETE, "rsync --delete*", "it removes what the other side does not have"),
-    Row(DELETE, "git clean !-n !--dry-run", "it removes files that were never committed"),
-    Row(DELETE, "git reset --hard", "it throws away what is not committed"),
-    Row(DELETE, "git checkout -f|--force|--", "it throws away what is not committed"),
-    Row(DELETE, "git checkout .", "it throws away what is not committed"),
-    Row(DELETE, "git restore !--staged", "it throws away what is not committed"),
-    Row(DELETE, "git stash drop|clear", "what was put aside is gone"),
-    Row(DELETE, "git branch -D", "it drops commits that may be nowhere else"),
-    Row(DELETE, "git tag|update-ref -d", "it drops a name that may be the last one of its commits"),
-    Row(DELETE, "git worktree remove", "it removes a folder with its changes"),
-    Row(DELETE, "git rm !--cached !--dry-run !-n", "it removes files"),
-    Row(DELETE, "git push -d|-f|--delete|--force|--force-with-lease|--mirror", "it drops what others have there"),
-    Row(DELETE, "git filter-branch|filter-repo", "it writes the history anew"),
-    Row(DELETE, "docker|podman rm|rmi", "containers and images go, with what was written inside"),
-    Row(DELETE, "docker|podman system|volume|image|container|network|builder|buildx prune|rm", "as above, in one go"),
-    Row(DELETE, "docker|podman compose down -v|--volumes", "the data of its services goes too"),
-    Row(DELETE, "docker-compose down -v|--volumes", "the data of its services goes too"),
-    Row(DELETE, "kubectl|oc delete|drain !--dry-run*", "it takes things out of a cluster"),
-    Row(DELETE, "helm uninstall|delete !--dry-run", "it takes a release out of a cluster"),
-    Row(DELETE, "terraform|tofu|terragrunt|pulumi|cdk destroy", "it takes down what runs"),
-    Row(DELETE, "terraform|tofu|terragrunt apply -destroy", "it takes down what runs"),
-    Row(DELETE, "aws s3 rm|rb !--dryrun", "it removes stored objects"),
-    Row(DELETE, "aws ** delete-*|terminate-*|deregister-*", "it removes things from an account"),
-    Row(DELETE, "gcloud|gsutil|az|doctl|hcloud|heroku ** delete|rm|rb|destroy|*:destroy", "as above"),
-    Row(DELETE, "fly|flyctl|vercel|netlify|eksctl ** destroy|remove|rm|delete", "as above"),
-    Row(DELETE, "gh repo|release|issue|run|secret|gist delete", "it removes things that others see"),
-    Row(DELETE, "npm|pnpm|yarn unpublish", "others can no longer install it"),
-    Row(DELETE, "dropdb|dropuser *", "a database is gone"),
-    Row(DELETE, "redis-cli ** flushall|flushdb|FLUSHALL|FLUSHDB", "all keys are gone"),
-    Row(DELETE, "crontab -r", "all planned jobs are gone"),
-    # What others see, or get, afterwards.
-    Row(PUSH, "git push|send-email !--dry-run !-n", "others have the commits then"),
-    Row(PUSH, "hg|jj|sl push", "others have the commits then"),
-    Row(PUSH, "jj|sl git push", "others have the commits then"),
-    Row(PUSH, "svn commit|ci", "others have the commit then"),
-    Row(
-        PUSH, "npm|pnpm|yarn|bun|cargo|uv|poetry|hatch|flit|pdm|vsce publish !--dry-run", "a version once out stays out"
-    ),
-    Row(PUSH, "yarn npm publish", "a version once out stays out"),
-    Row(PUSH, "twine upload", "a version once out stays out"),
-    Row(PUSH, "gem push", "a version once out stays out"),
-    Row(PUSH, "mvn|gradle|gradlew deploy|publish", "a version once out stays out"),
-    Row(PUSH, "docker|podman|helm push", "others may run the image then"),
-    Row(PUSH, "docker|podman compose|image|manifest push", "others may run the image then"),
-    Row(PUSH, "docker buildx|build --push", "others may run the image then"),
-    Row(PUSH, "gh release create|edit|upload", "others are told and may download it"),
-    Row(PUSH, "gh|glab pr|mr|issue create|merge|comment|review|close|edit|note", "others see it under your name"),
-    Row(PUSH, "gh repo create|edit|rename|archive", "others see it"),
-    Row(PUSH, "gh workflow run", "it starts work elsewhere, with the rights of the repository"),
-    Row(PUSH, "gh api -X|--method|-f|-F|--field|--raw-field|--input", "it changes something there"),
-    Row(PUSH, "kubectl|oc apply|create|replace|patch|scale|set|rollout !--dry-run*", "it changes a running cluster"),
-    Row(PUSH, "helm install|upgrade|rollback !--dry-run", "it changes a running cluster"),
-    Row(PUSH, "vercel|netlify|firebase|fly|flyctl|wrangler|serverless|sls|cdk deploy|publish", "it changes what runs"),
-    Row(PUSH, "vercel --prod", "it changes what runs"),
-    Row(PUSH, "gcloud ** deploy", "it changes what runs"),
-    Row(PUSH, "ansible-playbook * !--check", "it changes other machines"),
-    Row(PUSH, "scp|rsync|sftp ** *:*", "files go from machine to machine"),
-    Row(PUSH, "aws s3 cp|sync|mv ** s3://* !--dryrun", "files go to, or come from, an account"),
-    Row(PUSH, "mail|mailx|sendmail|mutt|msmtp *", "somebody gets it"),
-    # What costs money.
-    Row(SPEND, "terraform|tofu|terragrunt apply", "what it makes is paid for"),
-    Row(SPEND, "pulumi up|update", "what it makes is paid for"),
-    Row(SPEND, "aws ** run-*|create-*|request-*|purchase-*|start-instances", "what it makes is paid for"),
-    Row(SPEND, "gcloud|az|doctl|hcloud|linode-cli|eksctl ** create", "what it makes is paid for"),
-    Row(SPEND, "heroku addons:create|ps:scale|ps:resize", "what it makes is paid for"),
-    Row(SPEND, "fly|flyctl scale", "what it makes is paid for"),
-    Row(SPEND, "stripe ** create|confirm|capture|pay", "money moves, unless it is a test key"),
-    # What others than the agent may do.
-    Row(PRIVILEGES, "sudo|doas|su|pkexec|run0|runuser", "it runs as another user"),
-    Row(PRIVILEGES, "chmod *+*s|[2-7][0-7][0-7][0-7]", "whoever starts the file has its owner's rights"),
-    Row(PRIVILEGES, "setcap|visudo|usermod|useradd|adduser|passwd|chsh|groupadd", "it changes who may do what"),
-    Row(PRIVILEGES, "docker|podman run --privileged", "the container has the whole machine"),
-    Row(PRIVILEGES, "mount|umount|insmod|modprobe|sysctl|nsenter *", "it changes the machine below everything"),
-    # What hands out a secret.
-    Row(SECRETS, "gh auth token", "it prints a token"),
-    Row(SECRETS, "aws secretsmanager|ssm get-*", "it prints a secret"),
-    Row(SECRETS, "kubectl|oc get|describe secret*", "it prints a secret"),
-    Row(SECRETS, "vault kv|read|login", "it prints a secret"),
-    Row(SECRETS, "op read|item|inject", "it prints a secret"),
-    Row(SECRETS, "pass show|insert|edit", "it prints a secret"),
-    Row(SECRETS, "security find-generic-password|find-internet-password|dump-keychain", "it prints a secret"),
-    Row(SECRETS, "gcloud auth print-*", "it prints a token"),
-    Row(SECRETS, "gpg|gpg2 --export-secret-*", "it prints a key"),
-    # Other machines are outside of every folder.
-    Row(SANDBOX, "ssh *", "it runs on another machine"),
-)
-
-# Options that take a word of their own, so that the next one is what the program is told to do.
-_VALUED: Mapping[str, frozenset[str]] = {
-    program: frozenset(options.split())
-    for programs, options in (
-        ("git", "-C -c --git-dir --work-tree --namespace --exec-path"),
-        ("docker podman", "-H --host --context -c --config -l --log-level -f --file -p --project-name --profile"),
-        (
-            "kubectl oc helm",
-            "-n --namespace --context --kubeconfig --cluster -s --server --token --user --kube-context",
-        ),
-        ("npm pnpm yarn", "--prefix -C --dir -w --workspace --cwd --filter -F"),
-        ("aws", "--profile --region --output --endpoint-url --query --ca-bundle"),
-        ("gcloud", "--project --account --configuration --format"),
-        ("az", "--subscription -g --resource-group -o --output --query"),
-        ("gh glab", "-R --repo --hostname"),
-        ("cargo uv poetry", "--manifest-path --config -Z --directory --project -C"),
-        ("redis-cli", "-h -p -a -n -u --user --pass"),
-        ("fly flyctl", "-a --app -c --config"),
-        ("heroku", "-a --app -r --remote"),
-        ("ssh", "-p -i -l -o -F -J -L -R -D -b -c -E -e -I -m -O -Q -S -W -w"),
-    )
-    for program in programs.split()
-}
+# Read with the module, so that no ask waits for it.
+ROWS: tuple[Row, ...] = tuple(Row(*row) for row in rows())
 
 # They run what follows: after their options, of which these take a word of their own, and so many words of their own.
-_WRAPPERS: Mapping[str, tuple[frozenset[str], int]] = {
-    program: (frozenset(options.split()), own)
-    for programs, options, own in (
-        ("env", "-u --unset -C --chdir", 0),
-        ("sudo doas run0", "-u -g -h -p -C -D -R -T -U -r -t --user --group --host --chdir --chroot", 0),
-        ("xargs", "-n -I -P -L -d -s -a -E --max-args --max-procs --max-lines --delimiter --arg-file --replace", 0),
-        ("nohup setsid command builtin exec busybox pkexec unbuffer caffeinate", "-a", 0),
-        ("time", "-f -o --format --output", 0),
-        ("nice ionice", "-n -c -p --adjustment --class --classdata", 0),
-        ("stdbuf", "-i -o -e", 0),
-        ("timeout", "-s -k --signal --kill-after", 1),
-        ("taskset chrt flock chroot runuser", "-u -w -E -p", 1),
-        ("strace ltrace", "-e -o -p -s -u", 0),
-        ("watch", "-n --interval", 0),
-        ("npx bunx uvx pipx poetry-run", "-p --package --from --with", 0),
-        ("unshare setpriv", "-S -G --reuid --regid", 0),
-    )
-    for program in programs.split()
-}
+_WRAPPERS = runners()
 # The same for what runs in another place: its folders are not ours.
 _ELSEWHERE: Mapping[tuple[str, str], frozenset[str]] = {
-    (program, verb): frozenset(
-        """
-        -e --env --env-file -v --volume -w --workdir -u --user --name --network --net -p --publish --entrypoint -l
-        --label --platform --mount -m --memory --cpus --gpus --add-host -h --hostname -n --namespace -c --container
-        --restart --tmpfs --device --ip --link --shm-size --ulimit
-        """.split()  # noqa: SIM905
-    )
+    (program, verb): valued(f"{program} {verb}")
     for program in ("docker", "podman", "kubectl", "oc")
     for verb in ("exec", "run")
 }
@@ -211,6 +90,9 @@ _ANYBODYS = (
     *("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd", "/dev/zero", "/dev/urandom"),
 )
 
+# They write to a file, move or replace it, or let it be run.
+_WRITERS = frozenset("cp mv tee ln install rsync curl wget patch touch chmod dd truncate rm unlink".split())  # noqa: SIM905
+
 _DATABASES = frozenset("psql mysql mariadb sqlite3 duckdb cockroach clickhouse-client sqlcmd mongosh mongo".split())  # noqa: SIM905
 _DROPS = re.compile(
     r"(?i)\bdrop\s+(table|database|schema|index|view|column|user|role|collection)\b|\btruncate\s+\w|\bdelete\s+from\b|"
@@ -218,16 +100,26 @@ _DROPS = re.compile(
 )
 
 _SECRET_FILES = re.compile(
-    r"(^|/)(\.env(\.(?!example|sample|template|dist|defaults?)[\w.-]+)?|\.envrc|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|\.netrc|_netrc|"
+    r"(?i)(^|/)(\.env(\.(?!example|sample|template|dist|defaults?)[\w.-]+)?|\.envrc|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|\.netrc|_netrc|"
     r"\.pgpass|\.my\.cnf|\.npmrc|\.pypirc|\.htpasswd|\.git-credentials|credentials(\.json|\.ya?ml|\.toml|\.db)?|"
     r"secrets?\.(json|ya?ml|toml|env|txt)|service[-_]account[\w-]*\.json|kubeconfig|[^/]+\.(pem|p12|pfx|kdbx|jks|keystore|"
     r"key))$|(^|/)\.(ssh|gnupg|aws|kube|password-store)(/(?!config$|known_hosts$|.*\.pub$)|$)|^/etc/(shadow|gshadow|sudoers)|"
     r"(^|/)\.docker/config\.json$"
 )
 
-_DIFF_DELETES = re.compile(r"(?m)^(deleted file mode |\*\*\* Delete File: )")
-_PATCHED = re.compile(r"(?m)^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$")
-_OUT_OF_THE_SANDBOX = ("dangerouslyDisableSandbox", "additionalPermissions", "networkApprovalContext")
+# Files that something else runs or obeys later, without anybody asking again. Compared in small letters.
+_RUN_LATER = re.compile(
+    r"(^|/)\.git/(hooks/|config$|info/attributes$)|(^|/)\.(husky|githooks)/|(^|/)\.github/(workflows|actions)/|(^|/)\.gitlab-ci\.yml$|"
+    r"(^|/)\.claude/(settings[^/]*\.json$|hooks/|commands/|agents/)|(^|/)\.mcp\.json$|(^|/)\.(codex|opencode|amp|gemini)/|"
+    r"(^|/)\.vscode/(tasks|launch|settings)\.json$|(^|/)\.cursor/|(^|/)\.idea/|(^|/)handraise\.toml$|(^|/)\.handraise/|"
+    r"(^|/)\.(bash_profile|bash_login|bash_logout|bashrc|profile|zshrc|zshenv|zprofile|zlogin|zlogout|kshrc|inputrc|envrc|"
+    r"direnvrc|gitconfig|vimrc|pre-commit-config\.yaml)$|(^|/)config\.fish$"
+)
+
+_DIFF_DELETES = ("\ndeleted file mode ", "\n*** Delete File: ")
+_PATCHED = r"\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)"
+# The two names of a file. A line of a change may look like one of them, but not like both.
+_HEADERS = r"--- (.*)\n\+\+\+ (.*)(?=\n@@|\n\n|\n?\Z)"
 _OUTSIDE_TOOLS = frozenset({"external_directory", "request_permissions"})  # of OpenCode, of Codex
 _TOOL_WORDS = {
     **dict.fromkeys(("delete", "remove", "drop", "destroy", "purge"), DELETE),
@@ -236,10 +128,66 @@ _TOOL_WORDS = {
 }
 
 
+def judge(ask: Ask) -> Judgement:
+    """All of it. What fails to be looked at is told as something that cannot be read, and holds up nobody else."""
+    permission = ask.permission
+    if permission is None:
+        return Judgement()
+    try:
+        risks, commands, doubt = risks_of(ask), commands_of(permission), _doubt_of(ask, permission)
+    except Exception:
+        log.exception("a permission could not be looked at; it is told as one that cannot be read")
+        problem = "this desk failed to read it"
+        return Judgement(risks=(UNREADABLE,), doubt=problem, only_at_desk=problem)
+    return Judgement(risks, commands, doubt, _only_at_desk(permission, risks=risks, doubt=doubt))
+
+
+def judgement_of(ask: Ask) -> Judgement:
+    """As it was judged when it was asked. One that no desk has seen is judged now."""
+    if ask.risks is None:
+        return judge(ask)
+    return Judgement(ask.risks, ask.commands, ask.doubt, ask.only_at_desk)
+
+
+def _doubt_of(ask: Ask, permission: Permission) -> str | None:
+    if permission.is_plan:
+        return more_than_shown(permission, cwd=ask.origin.cwd)
+    if is_foreign_shell(permission):
+        return "it is for a shell whose language this desk does not read"
+    if needs_path(permission):
+        return "the agent did not say which files"
+    if (more := more_than_shown(permission, cwd=ask.origin.cwd)) is not None:
+        return more
+    if (line := command_in(permission)) is not None:
+        return split(line).doubt_in(permission.cwd or ask.origin.cwd)
+    if hides_command(permission):
+        return "the agent did not say which command"
+    if any(real is None for _, real in permission.places):
+        return "nobody followed the links of its paths"
+    unnamed, is_all = unnamed_paths(permission, cwd=ask.origin.cwd)
+    if unnamed or not is_all:
+        return "its arguments name other files than it says"
+    return None
+
+
+def _only_at_desk(permission: Permission, *, risks: Sequence[str], doubt: str | None) -> str | None:
+    """For a place that proves only that somebody answers. Which tools are known is said in `rules.tools`."""
+    if risks:
+        return "it can do harm"
+    if doubt is not None:
+        return doubt
+    if permission.kind != "tool" and not permission.is_plan:
+        return "this desk does not know this kind of permission"
+    names = names_of(permission)
+    if names[0] == MCP or names[0] not in COMMON:
+        return "this desk does not know what this tool does"
+    return None
+
+
 def risks_of(ask: Ask) -> tuple[str, ...]:
     """What a permission can do, in the order of RISKS; nothing for questions and for plans."""
     permission = ask.permission
-    if permission is None or permission.kind == "plan":
+    if permission is None or permission.is_plan:
         return ()
     found = set(_Look(permission, cwd=ask.origin.cwd).risks())
     return tuple(risk for risk in RISKS if risk in found)
@@ -248,7 +196,7 @@ def risks_of(ask: Ask) -> tuple[str, ...]:
 def commands_of(permission: Permission) -> tuple[str, ...]:
     """The commands that a line runs, in order and as they are written, where there is more than one of them."""
     line = _line_of(permission)
-    if line is None or permission.kind == "plan":
+    if line is None or permission.is_plan:
         return ()
     read = split(line)
     if read.is_blind:
@@ -259,8 +207,7 @@ def commands_of(permission: Permission) -> tuple[str, ...]:
 
 def _line_of(permission: Permission) -> str | None:
     """What a shell is to run, of those whose language is read."""
-    line = permission.command or (permission.input or {}).get("command")
-    return line if isinstance(line, str) and line.strip() and not is_foreign_shell(permission) else None
+    return None if is_foreign_shell(permission) else command_in(permission)
 
 
 class _Look:
@@ -270,30 +217,55 @@ class _Look:
         self._permission = permission
         self._root = _normal(cwd or permission.cwd)
         self._here = _normal(permission.cwd or cwd)
+        self._seen: dict[tuple[str, bool, bool, str | None], tuple[str, ...]] = {}  # paths that were looked at
 
     def risks(self) -> Iterator[str]:
         permission = self._permission
         given = permission.input or {}
-        if any(given.get(name) for name in _OUT_OF_THE_SANDBOX) or permission.tool in _OUTSIDE_TOOLS:
+        if wanted_besides(given) or permission.tool in _OUTSIDE_TOOLS:
             yield SANDBOX
         if self._here is not None and self._is_outside(self._here):
             yield SANDBOX
-        for path in (*permission.paths, *_paths_in(permission.diff or "")):
-            yield from self._path(path, is_read=_is_reader(permission))
-        if _deletes_files(permission.diff or ""):
+        diff = _Diff(permission.diff or "")
+        yield from self._files(diff)
+        if diff.deletes_files():
             yield DELETE
         line = _line_of(permission)
         if line is not None:
             yield from self._line(line)
             if given.get("kind") == "writeStdin":  # it is typed into a program that already runs
                 yield UNREADABLE
-        elif is_foreign_shell(permission):
+        elif is_foreign_shell(permission) or hides_command(permission):
             yield UNREADABLE
         else:
             yield from self._tool()
         texts = [permission.url or "", *_texts(given)] if line is None else [permission.url or "", line]
-        if any(TOKENS.search(text) or IN_ADDRESS.search(text) for text in _bounded(texts)):
+        text = "\n".join(_bounded(texts))
+        if has_token(text) or IN_ADDRESS.search(text):
             yield SECRETS
+
+    def _files(self, diff: _Diff) -> Iterator[str]:
+        """Its files as they are written, those that its links lead to, and those that only its arguments name."""
+        permission = self._permission
+        unnamed, is_all = unnamed_paths(permission, cwd=self._root)
+        is_read = _is_reader(permission)
+        paths = [*islice(chain(permission.files, unnamed, diff.paths()), MOST_FILES + 1)]
+        if len(paths) > MOST_FILES or diff.has_more or not is_all:
+            yield UNREADABLE
+        for path in dict.fromkeys(paths):
+            yield from self._path(path, is_read=is_read)
+            yield from [LATER] if self._is_run_later(path, is_read=is_read) else []
+        # The folder may itself be reached by a link. What is in it is not outside.
+        here = permission.resolved_cwd
+        for path, real in zip(permission.files[:MOST_FILES], (permission.resolved or ())[:MOST_FILES], strict=False):
+            if here is None or not _is_in(real, (here,)):
+                yield from self._path(real, is_read=is_read)
+            elif _SECRET_FILES.search(real) and not _SECRET_FILES.search(path):
+                yield SECRETS
+            yield from [LATER] if self._is_run_later(real, is_read=is_read) else []
+
+    def _is_run_later(self, path: str, *, is_read: bool) -> bool:
+        return not is_read and _RUN_LATER.search(path.lower()) is not None
 
     def _tool(self) -> Iterator[str]:
         """What its name says: of a tool that is no shell nothing else is known."""
@@ -319,6 +291,7 @@ class _Look:
                 yield SECRETS
         for path in read.files if is_here else ():
             yield from self._path(path)
+            yield from [LATER] if self._is_run_later(path, is_read=False) else []
         if programs & _DATABASES and _DROPS.search(line):
             yield DELETE
         if HEADER.search(line) and not programs <= _TALKERS | _SEARCHERS:
@@ -373,6 +346,14 @@ class _Look:
             for path in mounted:
                 yield from self._path(path.partition(":")[0])
             return
+        is_writer = call.program in _WRITERS or (call.program in ("sed", "gsed", "perl") and call.has("-i|--in-place"))
+        if is_writer and any(self._is_run_later(f"{word}/", is_read=False) for word in call.places):
+            yield LATER
+        if is_writer and any(self._is_run_later(word, is_read=False) for word in call.places):
+            yield LATER
+        if call.program == "git":  # `HEAD:.env` is a file of a commit
+            for word in call.operands:
+                yield from [SECRETS] if _SECRET_FILES.search(word.partition(":")[2] or "-") else []
         skipped = 1 if call.program in _SEARCHERS and not call.has("-e|--regexp|-f|--file|--expression") else 0
         for word in call.places[skipped:]:
             yield from self._path(word, is_read=call.program in _READERS)
@@ -387,11 +368,18 @@ class _Look:
 
     # Paths ----------------------------------------------------------------------------------------------------
 
-    def _path(self, path: str, *, is_read: bool = False, is_folder: bool = False) -> Iterator[str]:
-        path = path.removeprefix("file://").removeprefix("@")
+    def _path(self, path: str, *, is_read: bool = False, is_folder: bool = False) -> Sequence[str]:
+        """The same word may stand in a line, and in what its wrappers run, hundreds of times."""
+        key = (path, is_read, is_folder, self._here)
+        if key not in self._seen:
+            self._seen[key] = tuple(self._risks_of_path(path, is_read=is_read, is_folder=is_folder))
+        return self._seen[key]
+
+    def _risks_of_path(self, path: str, *, is_read: bool, is_folder: bool) -> Iterator[str]:
+        path = re.sub(r"(?i)^file:(//(localhost)?(?=/)|(?=/(?!/)))", "", path.removeprefix("@"))
         if "\n" in path or "://" in path:
             return
-        if _SECRET_FILES.search(path.strip("\"'")) and not is_folder:
+        if not is_folder and any(map(_SECRET_FILES.search, _spellings(path.strip("\"'")))):
             yield SECRETS
         whole = self._whole(path)
         if whole is None or not self._is_outside(whole):
@@ -424,6 +412,28 @@ class _Look:
 _HOME = "/~"  # of somebody; which folder that is, the desk cannot know
 
 
+# What a pattern may stand for.
+_SECRET_NAMES = tuple(
+    """
+    .env .env.local .env.production .envrc id_rsa id_ecdsa id_ed25519 .netrc .pgpass .my.cnf .npmrc .pypirc .htpasswd
+    .git-credentials credentials credentials.json secrets.json secrets.yml secrets.yaml kubeconfig .ssh .gnupg .aws
+    .kube
+    """.split()  # noqa: SIM905 - a list to read
+)
+
+
+def _spellings(path: str) -> Iterator[str]:
+    """A path, and the names of secrets that it may stand for where it is a pattern. `*` alone is everyday."""
+    yield path
+    braces = re.fullmatch(r"([^{}]*)\{([^{}]*)\}([^{}]*)", path)
+    if braces:
+        yield from (braces[1] + each + braces[3] for each in braces[2].split(",")[:20])
+    folder, slash, name = path.rpartition("/")
+    literal = re.sub(r"\[[^]]*\]|[*?]", "", name)
+    if literal != name and len(literal) > 1 and name[0] not in "*?[" and len(name) < 100:
+        yield from (folder + slash + each for each in _SECRET_NAMES if fnmatchcase(each, name))
+
+
 def _home_of(folder: str | None) -> str:
     """The home folder in which a folder lies, by how it is called on the systems that we know."""
     found = re.match(r"/home/[^/]+|/Users/[^/]+|/root", folder or "")
@@ -443,24 +453,40 @@ def _is_reader(permission: Permission) -> bool:
     return permission.tool.lower() in ("read", "read_file", "view", "list", "ls", "glob", "grep") or kind == "read"
 
 
-def _deletes_files(diff: str) -> bool:
-    return bool(_DIFF_DELETES.search(diff)) or any(new == "/dev/null" for _, new in _headers(diff))
+class _Diff:
+    """A diff of any size. Nothing of it is copied but the lines that name files."""
+
+    def __init__(self, diff: str) -> None:
+        self._diff = diff
+        self._headers = [
+            (old.partition("\t")[0].strip(), new.partition("\t")[0].strip())
+            for old, new in islice(_lines_in(diff, _HEADERS), MOST_FILES + 1)
+        ]
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it names more files than are looked at."""
+        return len(self._headers) > MOST_FILES
+
+    def deletes_files(self) -> bool:
+        if any(mark in self._diff or self._diff.startswith(mark[1:]) for mark in _DIFF_DELETES):
+            return True
+        return any(new == "/dev/null" for _, new in self._headers)
+
+    def paths(self) -> Iterator[str]:
+        for old, new in self._headers:
+            is_git = old.startswith(("a/", "/dev/null")) and new.startswith(("b/", "/dev/null"))
+            yield from (path[2:] if is_git and path[0] != "/" else path for path in (old, new) if path != "/dev/null")
+        yield from (path for (path,) in _lines_in(self._diff, _PATCHED))
+        if " *** " in self._diff or "\t*** " in self._diff:  # what applies it may read a line with blanks before it
+            yield from patched_files(self._diff)
 
 
-def _paths_in(diff: str) -> Iterator[str]:
-    for old, new in _headers(diff):
-        is_git = old.startswith(("a/", "/dev/null")) and new.startswith(("b/", "/dev/null"))
-        yield from (path[2:] if is_git and path[0] != "/" else path for path in (old, new) if path != "/dev/null")
-    for pair in _PATCHED.findall(diff):
-        yield from (path for path in pair if path)
-
-
-def _headers(diff: str) -> Iterator[tuple[str, str]]:
-    """The two names of each file. A line of a change may look like one of them, but not like both."""
-    lines = diff.split("\n")
-    for old, new, hunk in zip(lines, lines[1:], [*lines[2:], ""], strict=False):
-        if old.startswith("--- ") and new.startswith("+++ ") and (hunk.startswith("@@") or not hunk):
-            yield old[4:].partition("\t")[0].strip(), new[4:].partition("\t")[0].strip()
+def _lines_in(diff: str, pattern: str) -> Iterator[Sequence[str]]:
+    """What a pattern for the beginning of a line finds. Behind an end of a line it is looked for as plain characters,
+    so that megabytes take milliseconds."""
+    first = re.match(pattern, diff)
+    yield from chain([first.groups()] if first else [], (each.groups() for each in re.finditer("\n" + pattern, diff)))
 
 
 def _texts(value: Any, *, depth: int = 0) -> Iterator[str]:
@@ -476,7 +502,7 @@ def _texts(value: Any, *, depth: int = 0) -> Iterator[str]:
 
 def _bounded(texts: Iterable[str]) -> Iterator[str]:
     left = MOST_LOOKED_AT
-    for text in texts:
+    for text in islice(texts, MOST_TEXTS):
         yield text[:left]
         left -= len(text)
         if left <= 0:
@@ -500,7 +526,7 @@ class _Call:
     @classmethod
     def of(cls, words: Sequence[str]) -> _Call:
         call = cls(words)
-        valued = _VALUED.get(call.program, frozenset())
+        taking = valued_options(words)
         is_over, takes = False, ""
         for word in words[1:]:
             if takes:
@@ -518,7 +544,7 @@ class _Call:
                 name, equals, value = word.partition("=")
                 if equals and name not in _MESSAGES:
                     call.places.append(value)
-                takes = word if word in valued or (word in _MESSAGES and call.program in ("git", "gh", "glab")) else ""
+                takes = word if word in taking or (word in _MESSAGES and call.program in ("git", "gh", "glab")) else ""
         return call
 
     def has(self, wanted: str) -> bool:
@@ -625,12 +651,13 @@ def _inner_commands(call: _Call) -> Iterator[tuple[Sequence[str], bool]]:
         inner, is_inside = [], False
         for word in (*words, ";"):
             if is_inside and word in (";", "+"):
-                yield from [(inner, True)] if inner else []
+                # fd adds what it finds where nothing stands for it.
+                yield from [([*inner, "{}"] if call.program == "fd" else inner, True)] if inner else []
                 inner, is_inside = [], False
             elif is_inside:
                 inner = [*inner, word]
             else:
-                is_inside = word in ("-exec", "-execdir", "-ok", "-okdir", "-x")
+                is_inside = word in ("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch")
 
 
 def _after_options(words: Sequence[str], valued: frozenset[str], own: int) -> Sequence[str]:
