@@ -14,11 +14,9 @@ commands too, before anybody else may start that: it trusts the last beat that w
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import logging
 import math
-import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -27,29 +25,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from pydantic import TypeAdapter, ValidationError
-
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Question
 from handraise.clock import Clock
 from handraise.errors import HandraiseError, ProcessFailed, SettingsError, StoreError
-from handraise.inert import inert
-from handraise.sessions import NewSession
+from handraise.tables.sessions import NewSession
+from handraise.text.inert import inert
 from handraise.transports.process import Process
-from handraise.workflow import templates, worktrees
-from handraise.workflow.journal import NEVER, Checkpoint, Claim, Event, Journal, Lost, State
-from handraise.workflow.loading import load_file
-from handraise.workflow.steps import (
+from handraise.workflow import worktrees
+from handraise.workflow.flow import (
     INPUT,
     RUN,
     AgentStep,
+    Author,
+    Authors,
     CheckpointStep,
+    DoesNotFit,
+    Flow,
     FunctionStep,
     Parallel,
-    ShellResult,
     ShellStep,
     Step,
-    Workflow,
+    StepFailed,
 )
+from handraise.workflow.journal import NEVER, Checkpoint, Claim, Event, Journal, Lost, State
 from handraise.workflow.worktrees import Worktree, WorktreeFailed
 
 __all__ = ["Engine", "Hands", "Outcome", "to_do"]
@@ -117,10 +115,6 @@ class _Asleep(Exception):
     """The run is nobody's until it is woken."""
 
 
-class StepFailed(Exception):
-    """Why, for people."""
-
-
 @dataclass(slots=True)
 class _Past:
     """What the trace says of one step."""
@@ -153,14 +147,14 @@ class _Replay:
         return self.steps.setdefault(step, _Past())
 
     @classmethod
-    def of(cls, events: Sequence[Event], workflow: Workflow) -> _Replay:
+    def of(cls, events: Sequence[Event], workflow: Flow) -> _Replay:
         made = cls()
         for event in events:
             made.last = int(event.id.rpartition("-")[2])
             made._take(event, workflow)
         return made
 
-    def _take(self, event: Event, workflow: Workflow) -> None:
+    def _take(self, event: Event, workflow: Flow) -> None:
         if event.type == "run_retried":
             self.ended = None
             self._forget(event.step, workflow)
@@ -192,7 +186,7 @@ class _Replay:
             case "step_completed":
                 past.is_cut, past.is_done, past.output = False, True, event.data["output"]
 
-    def _forget(self, step: str | None, workflow: Workflow) -> None:
+    def _forget(self, step: str | None, workflow: Flow) -> None:
         """From this step on everything is done again; without one, what did not succeed."""
         order = list(workflow.steps)
         later = set(order[order.index(step) :]) if step in order else set()
@@ -206,7 +200,7 @@ class _Replay:
             elif not past.is_done:
                 past.is_cut, past.failed = False, 0
 
-    def misfits(self, workflow: Workflow) -> list[str]:
+    def misfits(self, workflow: Flow) -> list[str]:
         """Why what was done does not fit the steps as they are now."""
         found = []
         for id, kind in self.kinds.items():
@@ -224,7 +218,7 @@ class _Replay:
         return found
 
 
-def to_do(events: Sequence[Event], workflow: Workflow, *, step: str | None) -> tuple[list[str], list[str]]:
+def to_do(events: Sequence[Event], workflow: Flow, *, step: str | None) -> tuple[list[str], list[str]]:
     """What a retry would run: the steps that were begun before, which it does again, and those that were not."""
     replay = _Replay.of(events, workflow)
     replay._forget(step, workflow)
@@ -233,7 +227,7 @@ def to_do(events: Sequence[Event], workflow: Workflow, *, step: str | None) -> t
     return [id for id in left if id in begun], [id for id in left if id not in begun]
 
 
-def _before(workflow: Workflow, id: str) -> list[str]:
+def _before(workflow: Flow, id: str) -> list[str]:
     """The steps that have to be done before this one."""
     found: list[str] = []
     for part in workflow.parts:
@@ -257,14 +251,13 @@ class Engine:
         clock: Clock,
         ttl: float = TTL,
         slots: int = SLOTS,
-        load: Callable[[Path, str], Workflow] = load_file,
+        authors: Authors,
         is_alone: bool = False,
     ) -> None:
-        """`load` finds the workflow of a file by its name. `is_alone`: no other process can reach the database, so
-        nobody takes over while this one says nothing."""
+        """`authors` has the code of workflows. `is_alone`: no other process can reach the database, so nobody takes
+        over while this one says nothing."""
         self._journal = journal
-        self._load = load
-        self._loading = asyncio.Lock()
+        self._authors = authors
         self._hands = hands
         self._clock = clock
         self._ttl = ttl
@@ -289,11 +282,6 @@ class Engine:
             except Exception:
                 log.exception("the engine of runs broke; it begins anew")
             await asyncio.sleep(min(1.0, self._ttl / 4))
-
-    async def load(self, file: Path, name: str) -> Workflow:
-        """In a thread: what an author wrote into the file may take its time. One after the other, since it is run."""
-        async with self._loading:
-            return await asyncio.to_thread(self._load, file, name)
 
     def is_sure(self) -> bool:
         """Whether nobody else can have our runs, by a clock that also runs while this process is stopped."""
@@ -428,10 +416,12 @@ class _Execution:
         self._branches_open = 1
         self._resting: dict[str, _Rest] = {}  # the open checkpoints that branches wait at, which do nothing else
         self._is_asleep = False
-        self._values: dict[str, Any] = {RUN: claim.run}
+        self._values: dict[str, Any] = {RUN: claim.run}  # what steps gave, as JSON has it
+        self._texts: dict[tuple[str, str], str] = {}  # of steps, filled; what stands before a step does not change
         self._worktrees: dict[str, Worktree] = {}
         self._has_moved = False
         self._is_cancelling = False
+        self._author: Author
 
     async def run(self) -> None:
         """To its end or until it sleeps, as long as it is ours. While the database is away it is tried again."""
@@ -494,12 +484,14 @@ class _Execution:
             return
         events = await self._journal.trace(record.id)
         try:
-            workflow = await self._engine.load(Path(record.file), record.workflow)
-            self._values[INPUT] = TypeAdapter(workflow.input).validate_python(record.input)
-        except (HandraiseError, ValidationError) as problem:
+            self._author = await self._engine._authors.open(Path(record.file), record.workflow)
+            await self._author.fit(INPUT, record.input)
+        except (HandraiseError, DoesNotFit) as problem:
             self._number = _last(events)
-            await self._finish("parked", error=_first(problem))
+            await self._finish("parked", error=str(problem))
             return
+        workflow = self._author.flow
+        self._values[INPUT] = record.input
         replay = _Replay.of(events, workflow)
         self._number = replay.last
         if replay.ended is not None:  # only the row of the run was not written
@@ -579,7 +571,7 @@ class _Execution:
 
     # Steps ------------------------------------------------------------------------------------------------------------
 
-    async def _parts(self, workflow: Workflow, replay: _Replay) -> Any:
+    async def _parts(self, workflow: Flow, replay: _Replay) -> Any:
         output: Any = None
         self._branches_open = 1
         for part in workflow.parts:
@@ -618,30 +610,23 @@ class _Execution:
         return [each for each in ended if isinstance(each, dict)]
 
     async def _step(self, step: Step, past: _Past) -> Any:
-        """The output as JSON has it; as the step's type it is in `_values`."""
-        adapter = TypeAdapter(step.output)
+        """Its output, which is in `_values` from then on."""
         if past.is_done:
-            try:
-                self._values[step.id] = adapter.validate_python(past.output)
-            except ValidationError as problem:
-                raise StepFailed(
-                    f"{step.id}: what it gave before does not fit its output any more: {_first(problem)}"
-                ) from None
+            self._values[step.id] = past.output
             if past.has_worktree and isinstance(step, AgentStep):  # it was cut off just before
                 with suppress(WorktreeFailed):
                     await self._worktree(step, past)
                 await self._settle(step.id)
             return past.output
-        value = await self._tried(step, past)
-        told = adapter.dump_python(value, mode="json")
-        await self._write("step_completed", step.id, attempt=past.attempts, output=told)
-        self._values[step.id] = value
+        output = await self._tried(step, past)
+        await self._write("step_completed", step.id, attempt=past.attempts, output=output)
+        self._values[step.id] = output
         if isinstance(step, AgentStep):
             if step.id in self._worktrees:
                 await self._hands.stop_session(self._session_of(step, past))  # its folder may go
                 await self._settle(step.id)
             self._hands.let_go(self._session_of(step, past))
-        return told
+        return output
 
     async def _tried(self, step: Step, past: _Past) -> Any:
         """What it gives, after as many attempts as it may have."""
@@ -675,7 +660,7 @@ class _Execution:
         if not was_cut:
             past.attempts += 1
             past.corrections, past.started_at, past.has_asked = [], self._clock.now(), False
-            about = self._about(step, past)
+            about = await self._about(step, past)
             await self._write("step_started", step.id, attempt=past.attempts, kind=step.kind, **about)
         if not self._engine.is_sure():  # stopped for a while between the row and here
             raise Lost(self._claim.run)
@@ -689,7 +674,7 @@ class _Execution:
                     case ShellStep():
                         return await self._shell(step)
                     case FunctionStep():
-                        return await self._function(step)
+                        return await self._author.call(step.id, self._values)
         except TimeoutError:
             if step.timeout is None:
                 raise
@@ -697,14 +682,21 @@ class _Execution:
                 await self._hands.stop_session(self._session_of(step, past))
             raise _too_long(step) from None
 
-    def _about(self, step: Step, past: _Past) -> dict[str, Any]:
+    async def _about(self, step: Step, past: _Past) -> dict[str, Any]:
         """What the trace says of an attempt beside its kind."""
         if isinstance(step, AgentStep):
             return {"agent": step.agent, "session_id": self._session_of(step, past)}
         if isinstance(step, ShellStep):
-            with suppress(SettingsError):  # which is what the attempt fails with
-                return {"command": templates.render_shell(step.command, self._values)[:MOST_OUTPUT]}
+            with suppress(SettingsError, StepFailed):  # which is what the attempt fails with
+                return {"command": (await self._text(step, "command"))[:MOST_OUTPUT]}
         return {}
+
+    async def _text(self, step: Step, text: str) -> str:
+        """A text of a step with its places filled. Raises SettingsError, StepFailed."""
+        filled = self._texts.get((step.id, text))
+        if filled is None:
+            filled = self._texts[step.id, text] = await self._author.fill(step.id, text, self._values)
+        return filled
 
     @asynccontextmanager
     async def _limit(self, step: Step, past: _Past) -> AsyncIterator[None]:
@@ -745,14 +737,13 @@ class _Execution:
 
     async def _agent(self, step: AgentStep, past: _Past) -> Any:
         session = self._session_of(step, past)
-        adapter = TypeAdapter(step.output)
-        cwd = await self._worktree(step, past) if step.worktree else self._folder(step.cwd)
+        cwd = await self._worktree(step, past) if step.worktree else await self._folder(step)
         wanted = NewSession(
             id=session,
             run=self._claim.run,
             step=step.id,
             agent=step.agent,
-            prompt=_prompt(templates.render(step.prompt, self._values), step.output, adapter),
+            prompt=_prompt(await self._text(step, "prompt"), step),
             cwd=cwd,
             mode=step.mode,
             command=step.command,
@@ -771,11 +762,13 @@ class _Execution:
                     raise _Uncounted("the machine that its agent ran on is gone; it begins again")
                 if outcome.reply is None:
                     raise StepFailed(outcome.error or "the agent said nothing")
+                if step.is_text:
+                    return outcome.reply
                 try:
-                    return _parsed(outcome.reply, step.output, adapter)
-                except ValidationError as problem:
+                    return await self._author.read(step.id, outcome.reply)
+                except DoesNotFit as problem:
                     if turn > step.repairs:
-                        raise StepFailed(f"its answer does not fit: {_first(problem)}") from None
+                        raise StepFailed(f"its answer does not fit: {problem}") from None
                     past.corrections.append(_correction(problem))
                     await self._write("agent_repaired", step.id, attempt=past.attempts, correction=past.corrections[-1])
         except HandraiseError as trouble:
@@ -783,13 +776,14 @@ class _Execution:
                 raise
             raise StepFailed(str(trouble)) from None
 
-    def _folder(self, cwd: str | None) -> str:
-        return str(Path(self._cwd, templates.render(cwd, self._values))) if cwd else self._cwd
+    async def _folder(self, step: AgentStep | ShellStep) -> str:
+        return str(Path(self._cwd, await self._text(step, "cwd"))) if step.cwd else self._cwd
 
     async def _worktree(self, step: AgentStep, past: _Past) -> str:
         """The folder of a worktree of its own, which all attempts of the step share."""
         try:
-            made = await worktrees.make(Path(self._folder(step.cwd)), run=self._claim.run, step=step.id, base=past.base)
+            folder = Path(await self._folder(step))
+            made = await worktrees.make(folder, run=self._claim.run, step=step.id, base=past.base)
         except WorktreeFailed as problem:
             raise _Final(str(problem)) from None
         self._worktrees[step.id] = made
@@ -827,8 +821,8 @@ class _Execution:
                     id=id,
                     run=self._claim.run,
                     step=step.id,
-                    input=templates.render(step.input, self._values),
-                    schema=TypeAdapter(step.output).json_schema(),
+                    input=await self._text(step, "input"),
+                    schema=step.schema or {},
                     state="open",
                     output=None,
                     by=None,
@@ -853,9 +847,9 @@ class _Execution:
     async def _taken(self, step: CheckpointStep, found: Checkpoint) -> Any:
         await self._write("checkpoint_given", step.id, checkpoint_id=found.id, by=found.by, via=found.via)
         try:
-            return TypeAdapter(step.output).validate_python(found.output)
-        except ValidationError as problem:
-            raise _Final(f"what was given does not fit: {_first(problem)}") from None
+            return await self._author.fit(step.id, found.output)
+        except DoesNotFit as problem:
+            raise _Final(f"what was given does not fit: {problem}") from None
 
     async def _rest(self, checkpoint: str, rest: _Rest) -> None:
         """Wait until something may have been decided. Raises _Asleep where no branch does anything but that."""
@@ -908,16 +902,16 @@ class _Execution:
             raise _Final("it was cut off, and may have run")
         if choice == RERUN:
             return None
-        return ShellResult(code=0, cut=True)
+        return _shell_result(0, "", is_cut=True)
 
-    # Commands and functions -------------------------------------------------------------------------------------------
+    # Commands -------------------------------------------------------------------------------------------
 
-    async def _shell(self, step: ShellStep) -> ShellResult:
-        command = templates.render_shell(step.command, self._values)
+    async def _shell(self, step: ShellStep) -> dict[str, Any]:
+        command, folder = await self._text(step, "command"), await self._folder(step)
         try:
             # Under the launcher, which ends all of it also where this process is killed.
             process = await Process.start(
-                ("/bin/sh", "-c", 'exec </dev/null 2>&1; eval "$1"', "sh", command), cwd=self._folder(step.cwd)
+                ("/bin/sh", "-c", 'exec </dev/null 2>&1; eval "$1"', "sh", command), cwd=folder
             )
         except ProcessFailed as problem:
             raise StepFailed(f"it cannot be started: {problem}") from None
@@ -929,22 +923,11 @@ class _Execution:
                 kept += chunk
                 del kept[: max(0, len(kept) - MOST_OUTPUT)]
             code = await process.wait()
-        result = ShellResult(code=code, output=kept.decode(errors="replace"), cut=total > len(kept))
+        output = kept.decode(errors="replace")
         if step.check and code != 0:
-            words = inert(result.output.strip()[-500:])
+            words = inert(output.strip()[-500:])
             raise StepFailed(f"it ended with {code}: {words}" if words else f"it ended with {code}")
-        return result
-
-    async def _function(self, step: FunctionStep) -> Any:
-        arguments = {name: self._values[name] for name in step.takes}
-        try:
-            if inspect.iscoroutinefunction(step.function):
-                return await step.function(**arguments)
-            return await asyncio.to_thread(step.function, **arguments)
-        except (StepFailed, asyncio.CancelledError):
-            raise
-        except Exception as problem:
-            raise StepFailed(f"{type(problem).__name__}: {problem}") from problem
+        return _shell_result(code, output, is_cut=total > len(kept))
 
 
 class _Rest(NamedTuple):
@@ -995,33 +978,18 @@ def _left_over(events: Sequence[Event]) -> tuple[list[str], dict[str, Worktree]]
     return list(sessions.values()), {step: worktree for step, worktree in left.items() if worktree.path.is_dir()}
 
 
-def _prompt(text: str, output: Any, adapter: TypeAdapter[Any]) -> str:
-    if output is str:
+def _prompt(text: str, step: AgentStep) -> str:
+    if step.is_text:
         return text
-    schema = json.dumps(adapter.json_schema())
-    return f"{text}\n\nWhen you are done, answer with JSON alone, of this form:\n{schema}"
+    form = "" if step.schema is None else f", of this form:\n{json.dumps(step.schema)}"
+    return f"{text}\n\nWhen you are done, answer with JSON alone{form}"
 
 
-def _parsed(reply: str, output: Any, adapter: TypeAdapter[Any]) -> Any:
-    if output is str:
-        return reply
-    fenced = re.findall(r"```(?:json)?\s*\n(.*?)```", reply, re.DOTALL)
-    for text in (reply, *reversed(fenced)):
-        try:
-            return adapter.validate_json(text.strip())
-        except ValidationError:
-            continue
-    begins = [reply.find(mark) for mark in "{[" if mark in reply]
-    return adapter.validate_json(reply[min(begins) :].strip() if begins else reply)
-
-
-def _correction(problem: ValidationError) -> str:
-    lines = [f"- {'.'.join(map(str, error['loc'])) or 'it'}: {error['msg']}" for error in problem.errors()[:20]]
+def _correction(unfit: DoesNotFit) -> str:
+    lines = [f"- {problem['at'] or 'it'}: {problem['problem']}" for problem in unfit.problems]
     return "\n".join(["Your last answer does not fit:", *lines, "Answer again, with JSON alone."])
 
 
-def _first(problem: Exception) -> str:
-    if isinstance(problem, ValidationError):
-        error = problem.errors()[0]
-        return f"{'.'.join(map(str, error['loc'])) or 'it'}: {error['msg']}"
-    return str(problem)
+def _shell_result(code: int, output: str, *, is_cut: bool) -> dict[str, Any]:
+    """A `steps.ShellResult` as JSON has it."""
+    return {"code": code, "output": output, "cut": is_cut}

@@ -17,16 +17,17 @@ import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from handraise.errors import CheckpointNotFound, OutputDoesNotFit, RunEnded, RunNotFound
-from handraise.sessions import NOBODY
-from handraise.stores import Database, Row
-from handraise.tables import writable
+from handraise.stores import Database, Row, writable
+from handraise.tables.sessions import NOBODY
 from handraise.wire import time_text
+from handraise.workflow.schemas import problems_of
 
 __all__ = [
     "Checkpoint",
+    "CheckpointPlace",
     "Claim",
     "Event",
     "Journal",
@@ -34,6 +35,8 @@ __all__ = [
     "NewRun",
     "RunRecord",
     "State",
+    "WrittenCheckpoint",
+    "WrittenEvent",
     "check_retry",
     "event_id",
 ]
@@ -41,7 +44,6 @@ __all__ = [
 TOPIC = "runs"
 DECISIONS = "checkpoints"  # apart, so that those who wait for one are not woken by every row of a trace
 PAGE = 10_000  # rows that are read at once
-MOST_PROBLEMS = 20
 NEVER = 2**62  # until when a run sleeps that no timeout wakes
 
 State: TypeAlias = Literal["open", "done", "failed", "cancelled", "parked"]
@@ -129,6 +131,24 @@ class Event:
         }
 
 
+class WrittenEvent(NamedTuple):
+    """An event as its row has it, so that it is known how large it is before it is parsed."""
+
+    id: str
+    run: str
+    type: str
+    step: str | None
+    at: int
+    data: str
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def event(self) -> Event:
+        return Event(id=self.id, run=self.run, type=self.type, step=self.step, at=self.at, data=json.loads(self.data))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     id: str
@@ -161,6 +181,56 @@ class Checkpoint:
         }
 
 
+class WrittenCheckpoint(NamedTuple):
+    """A checkpoint as its row has it; as with events."""
+
+    id: str
+    run: str
+    step: str
+    input: str
+    schema: str
+    state: Literal["open", "given", "withdrawn"]
+    output: str | None
+    by: str | None
+    via: str | None
+    asked_at: int
+    workflow: str
+    cwd: str
+
+    @property
+    def size(self) -> int:
+        return len(self.input) + len(self.schema) + len(self.output or "")
+
+    @property
+    def place(self) -> CheckpointPlace:
+        return CheckpointPlace(self.asked_at, self.id)
+
+    def checkpoint(self) -> Checkpoint:
+        fields = self._asdict()
+        fields |= {
+            "schema": json.loads(self.schema),
+            "output": None if self.output is None else json.loads(self.output),
+        }
+        return Checkpoint(**fields)
+
+
+class CheckpointPlace(NamedTuple):
+    """Where a checkpoint stands in a list: those that were asked for first come first."""
+
+    asked_at: int = -1
+    id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.asked_at}-{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> CheckpointPlace | None:
+        """None where it is no place."""
+        asked_at, mark, id = text.partition("-")
+        is_number = asked_at.isascii() and asked_at.isdigit() and len(asked_at) < 19
+        return cls(int(asked_at), id) if mark and is_number else None
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A run that is ours, until somebody takes it over."""
@@ -180,6 +250,7 @@ _CHECKPOINT = (
     "select checkpoints.id, run, step, checkpoints.input, schema, checkpoints.state, checkpoints.output, given_by, "
     "given_via, asked_at, workflow, cwd from checkpoints join runs on runs.id = checkpoints.run"
 )
+_TRACE = "select id, run, type, step, at, data from trace where id > ? and id < ? order by id limit ?"
 _OURS = "from runs where id = ? and owner = ? and epoch = ? and state = 'open'"
 _AWAKE = "state = 'open' and asleep_until is null"  # in the words of its index
 
@@ -229,33 +300,34 @@ class Journal:
             raise RunNotFound(id)
         return _record(rows[0])
 
+    async def look_at(self, id: str) -> RunRecord:
+        """Without its input and output. Raises RunNotFound."""
+        rows = await self._database.read(f"{_LISTED} where id = ?", id)
+        if not rows:
+            raise RunNotFound(id)
+        return _record(rows[0])
+
     async def newest(self, *, limit: int = 100) -> list[RunRecord]:
         """Without their inputs and outputs."""
         rows = await self._database.read(f"{_LISTED} order by created_at desc, id desc limit ?", limit)
         return [_record(row) for row in rows]
 
-    async def trace(self, run: str, *, after: str = "", limit: int | None = None) -> list[Event]:
-        """What happened, the oldest first; without a limit all of it, which playing it again needs."""
-        if limit is not None:
-            return await self._page(run, after=after, limit=limit)
+    async def trace(self, run: str) -> list[Event]:
+        """All that happened, the oldest first, which playing it again needs."""
         found: list[Event] = []
-        while page := await self._page(run, after=found[-1].id if found else after, limit=PAGE):
-            found += page
-            if len(page) < PAGE:
-                break
-        return found
+        while True:
+            rows = await self._database.read(_TRACE, found[-1].id if found else f"{run}-", _after_all_of(run), PAGE)
+            found += [WrittenEvent._make(row).event() for row in rows]
+            if len(rows) < PAGE:
+                return found
 
-    async def _page(self, run: str, *, after: str, limit: int) -> list[Event]:
-        rows = await self._database.read(
-            "select id, run, type, step, at, data from trace where id > ? and id < ? order by id limit ?",
-            max(after, f"{run}-"),
-            f"{run}.",  # the character after the dash
-            limit,
+    async def page(self, run: str, *, after: int, limit: int, most: int) -> list[WrittenEvent]:
+        """What happened after the event of that number, the oldest first. It ends with the event with which they have
+        `most` characters, if that comes before the limit."""
+        rows = await self._database.read_page(
+            _TRACE, event_id(run, after), _after_all_of(run), limit, contents=("data",), most=most
         )
-        return [
-            Event(id=id, run=of, type=type, step=step, at=at, data=json.loads(data))
-            for id, of, type, step, at, data in rows
-        ]
+        return [WrittenEvent._make(row) for row in rows]
 
     async def cancel(self, run: str, *, at: int) -> RunRecord:
         """Whoever has the run ends it; one that sleeps or is parked is taken up for that.
@@ -290,8 +362,10 @@ class Journal:
 
     async def _note(self, run: str, type: str, step: str | None, data: Mapping[str, Any], *, at: int) -> bool:
         """A row of the trace of a run that has ended. False where somebody was faster."""
-        events = await self.trace(run)
-        number = int(events[-1].id.rpartition("-")[2]) + 1 if events else 1
+        last = await self._database.read(
+            "select id from trace where id > ? and id < ? order by id desc limit 1", f"{run}-", _after_all_of(run)
+        )
+        number = int(last[0][0].rpartition("-")[2]) + 1 if last else 1
         done = await self._database.write(
             "insert into trace (id, run, type, step, at, data) select ?, id, ?, ?, cast(? as bigint), ? "
             "from runs where id = ? and state <> 'open' on conflict (id) do nothing returning id",
@@ -300,15 +374,25 @@ class Journal:
         return bool(done)
 
     async def checkpoints(self, *, run: str | None = None, state: str | None = "open") -> list[Checkpoint]:
-        wanted, values = (["run = ?"], [run]) if run is not None else ([], [])
-        if state == "open":
-            wanted.append("checkpoints.state = 'open'")  # in the words of its index
-        elif state is not None:
-            wanted.append("checkpoints.state = ?")
-            values.append(state)
-        where = f"where {' and '.join(wanted)}" if wanted else ""
-        rows = await self._database.read(f"{_CHECKPOINT} {where} order by asked_at, checkpoints.id limit 1000", *values)
-        return [_checkpoint(row) for row in rows]
+        """Up to 1000 of them, the oldest first."""
+        sql, values = _listing(run=run, state=state, after=CheckpointPlace())
+        return [_checkpoint(row) for row in await self._database.read(sql, *values, 1000)]
+
+    async def checkpoint_page(
+        self, *, run: str | None, state: str | None, after: CheckpointPlace, limit: int, most: int
+    ) -> list[WrittenCheckpoint]:
+        """Those behind a place, the oldest first. It ends with the one with which they have `most` characters, if that
+        comes before the limit."""
+        sql, values = _listing(run=run, state=state, after=after)
+        rows = await self._database.read_page(sql, *values, limit, contents=("input", "schema", "output"), most=most)
+        return [WrittenCheckpoint._make(row) for row in rows]
+
+    async def waiting_at(self, run: str) -> list[str]:
+        """The ids of up to 1000 open checkpoints of a run, the oldest first."""
+        rows = await self._database.read(
+            "select id from checkpoints where run = ? and state = 'open' order by asked_at, id limit 1000", run
+        )
+        return [id for (id,) in rows]
 
     async def checkpoint(self, id: str) -> Checkpoint:
         """Raises CheckpointNotFound."""
@@ -320,7 +404,7 @@ class Journal:
     async def give(self, id: str, output: Any, *, by: str, via: str, at: int) -> Checkpoint:
         """What a person decided. The first one counts; raises CheckpointNotFound, RunEnded, OutputDoesNotFit."""
         found = await self.checkpoint(id)
-        if problems := list(_problems(found.schema, output)):
+        if problems := problems_of(found.schema, output):
             raise OutputDoesNotFit(problems[0]["problem"], problems=problems)
         done: list[Row] = []
         if found.state == "open":
@@ -585,39 +669,23 @@ def _record(row: Row) -> RunRecord:
 
 
 def _checkpoint(row: Row) -> Checkpoint:
-    id, run, step, input, schema, state, output, by, via, asked_at, workflow, cwd = row
-    return Checkpoint(
-        id=id,
-        run=run,
-        step=step,
-        input=input,
-        schema=json.loads(schema),
-        state=state,
-        output=None if output is None else json.loads(output),
-        by=by,
-        via=via,
-        asked_at=asked_at,
-        workflow=workflow,
-        cwd=cwd,
-    )
+    return WrittenCheckpoint._make(row).checkpoint()
 
 
-def _problems(schema: Mapping[str, Any], output: Any) -> Sequence[dict[str, Any]]:
-    """What is wrong with an output, by the place where it is."""
-    from jsonschema import Draft202012Validator
-
-    found = sorted(
-        Draft202012Validator(schema).iter_errors(output), key=lambda error: [str(each) for each in error.path]
-    )
-    return [
-        {
-            "at": ".".join(str(each) for each in error.path),
-            "problem": f"{'.'.join(map(str, error.path)) or 'it'}: {_short(error.message)}",
-        }
-        for error in found[:MOST_PROBLEMS]
-    ]
+def _listing(*, run: str | None, state: str | None, after: CheckpointPlace) -> tuple[str, list[Any]]:
+    """The statement of a list of checkpoints, with its values but for the limit."""
+    wanted, values = ["(asked_at, checkpoints.id) > (?, ?)"], [*after]
+    if run is not None:
+        wanted.append("run = ?")
+        values.append(run)
+    if state == "open":
+        wanted.append("checkpoints.state = 'open'")  # in the words of its index
+    elif state is not None:
+        wanted.append("checkpoints.state = ?")
+        values.append(state)
+    return f"{_CHECKPOINT} where {' and '.join(wanted)} order by asked_at, checkpoints.id limit ?", values
 
 
-def _short(message: str) -> str:
-    """Without most of what was given, which the message repeats."""
-    return message if len(message) <= 500 else f"{message[:200]} … {message[-200:]}"
+def _after_all_of(run: str) -> str:
+    """Behind the id of every event of a run, and before that of any other."""
+    return f"{run}."  # the character after the dash

@@ -1,44 +1,37 @@
-"""What a workflow is made of, as plain data. Everything that can be checked is checked when the file is loaded."""
+"""What an author writes a workflow with. Everything that can be checked is checked when the file is loaded.
+
+What the rest of the house knows of a workflow is its `flow`; types and functions stay in the author's process.
+"""
 
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
 from handraise.asks import AutoRule, Handling, Mode
 from handraise.errors import SettingsError, WorkflowBroken
 from handraise.policies import policy_for
-from handraise.wire import parse_handling
-from handraise.workflow import templates
+from handraise.workflow import flow, templates
+from handraise.workflow.flow import INPUT, RUN, Flow, IfCut, is_name
 
 __all__ = [
-    "AgentStep",
-    "CheckpointStep",
-    "FunctionStep",
     "Parallel",
     "ShellResult",
-    "ShellStep",
-    "Step",
     "Workflow",
+    "WrittenStep",
     "agent",
     "checkpoint",
+    "function",
     "parallel",
     "shell",
 ]
-
-IfCut: TypeAlias = Literal["ask", "rerun", "fail"]
-
-INPUT = "input"  # the name of what the run was started with
-RUN = "run"  # the name of its id
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 class ShellResult(BaseModel):
@@ -50,68 +43,30 @@ class ShellResult(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Common:
-    id: str
-    where: str  # the file and line it was written in
+class WrittenStep:
+    """A step as its author wrote it: the data of it, and what stays in the author's process."""
+
+    plain: flow.Step
     output: Any = str  # the type of what it gives
-    timeout: float | None = None  # seconds
-    retries: int = 0
-    backoff: float = 1.0  # seconds before the first retry; twice as long before each one after
+    function: Callable[..., Any] | None = None
 
+    @property
+    def id(self) -> str:
+        return self.plain.id
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentStep(_Common):
-    """An agent is told something, may ask, and says something in the end."""
-
-    prompt: str
-    agent: str
-    handling: Handling
-    mode: Mode | None = None
-    cwd: str | None = None
-    worktree: bool = False  # in a git worktree of its own
-    command: tuple[str, ...] = ()
-    stale_after: float | None = None
-    repairs: int = 2  # how often it is told what is wrong with its answer
-    kind: Literal["agent"] = "agent"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointStep(_Common):
-    """The run waits until a person gives what fits `output`."""
-
-    input: str = ""  # what they are shown
-    kind: Literal["checkpoint"] = "checkpoint"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShellStep(_Common):
-    command: str
-    cwd: str | None = None
-    check: bool = True  # a code other than 0 fails the step
-    if_cut: IfCut = "ask"  # it may have run already, when the process died in the middle
-    kind: Literal["shell"] = "shell"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionStep(_Common):
-    """A function of the author's. Its parameters are named like the steps whose outputs it takes."""
-
-    function: Callable[..., Any]
-    takes: tuple[str, ...]
-    if_cut: IfCut = "rerun"
-    kind: Literal["function"] = "function"
+    def described(self) -> flow.Step:
+        return replace(self.plain, schema=_schema(self.output), is_text=self.output is str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
     """Branches that run at the same time, each one step after the other."""
 
-    branches: tuple[tuple[Step, ...], ...]
+    branches: tuple[tuple[WrittenStep, ...], ...]
     where: str
 
 
-Step: TypeAlias = AgentStep | CheckpointStep | ShellStep | FunctionStep
-Part: TypeAlias = Step | Parallel
+Part: TypeAlias = WrittenStep | Parallel
 Given: TypeAlias = Part | Callable[..., Any]  # a plain function is a step
 
 
@@ -134,7 +89,7 @@ def agent(
     retries: int = 0,
     backoff: float = 1.0,
     repairs: int = 2,
-) -> AgentStep:
+) -> WrittenStep:
     """A step in which an agent works. `output` other than `str` is what its last words have to be, as JSON."""
     where = _where()
     handling = _handling(
@@ -145,12 +100,11 @@ def agent(
         question_timeout=question_timeout,
         on_timeout=on_timeout,
     )
-    return AgentStep(
+    plain = flow.AgentStep(
         id=id,
         where=where,
         prompt=prompt,
         agent=agent,
-        output=output,
         handling=handling,
         mode=mode,
         cwd=cwd,
@@ -162,11 +116,13 @@ def agent(
         backoff=backoff,
         repairs=repairs,
     )
+    return WrittenStep(plain=plain, output=output)
 
 
-def checkpoint(id: str, *, input: str = "", output: Any = bool, timeout: float | None = None) -> CheckpointStep:
+def checkpoint(id: str, *, input: str = "", output: Any = bool, timeout: float | None = None) -> WrittenStep:
     """A step in which a person decides. `input` is shown to them; what they give has to fit `output`."""
-    return CheckpointStep(id=id, where=_where(), input=input, output=output, timeout=timeout)
+    plain = flow.CheckpointStep(id=id, where=_where(), input=input, timeout=timeout)
+    return WrittenStep(plain=plain, output=output)
 
 
 def shell(
@@ -179,13 +135,12 @@ def shell(
     retries: int = 0,
     backoff: float = 1.0,
     if_cut: IfCut = "ask",
-) -> ShellStep:
+) -> WrittenStep:
     """A command. What is filled in from steps before is one word each, however it is written."""
-    return ShellStep(
+    plain = flow.ShellStep(
         id=id,
         where=_where(),
         command=command,
-        output=ShellResult,
         cwd=cwd,
         check=check,
         timeout=timeout,
@@ -193,6 +148,22 @@ def shell(
         backoff=backoff,
         if_cut=if_cut,
     )
+    return WrittenStep(plain=plain, output=ShellResult)
+
+
+def function(
+    function: Callable[..., Any],
+    *,
+    timeout: float | None = None,
+    retries: int = 0,
+    backoff: float = 1.0,
+    if_cut: IfCut = "rerun",
+) -> WrittenStep:
+    """A function as a step, where it needs more than to be named: a limit of its time, or to be tried again."""
+    made = _function(function)
+    plain = replace(made.plain, timeout=timeout, retries=retries, backoff=backoff)
+    assert isinstance(plain, flow.FunctionStep)
+    return replace(made, plain=replace(plain, if_cut=if_cut))
 
 
 def parallel(*branches: Given | Sequence[Given]) -> Parallel:
@@ -219,19 +190,26 @@ class Workflow:
         _check(self)
 
     @cached_property
-    def steps(self) -> Mapping[str, Step]:
+    def steps(self) -> Mapping[str, WrittenStep]:
         """Every step by its id, in the order it is written."""
         return {step.id: step for part in self.parts for step in _steps_of(part)}
 
     @cached_property
-    def outline(self) -> list[dict[str, Any]]:
-        """What stands after what and beside what, as JSON: a step is `id` and `kind`, a parallel its `branches`."""
-        return [
-            {"branches": [[_named(step) for step in branch] for branch in part.branches]}
+    def flow(self) -> Flow:
+        """All that others need to know of it."""
+        parts = [
+            flow.Parallel(branches=tuple(tuple(step.described() for step in branch) for branch in part.branches))
             if isinstance(part, Parallel)
-            else _named(part)
+            else part.described()
             for part in self.parts
         ]
+        return Flow(
+            name=self.name,
+            where=self.where,
+            parts=tuple(parts),
+            description=str(self.description),
+            schema=_schema(self.input),
+        )
 
     def adapter(self, id: str) -> TypeAdapter[Any]:
         """What reads and writes the output of a step, or the input of a run."""
@@ -241,11 +219,14 @@ class Workflow:
         return f"Workflow({self.name!r}, {', '.join(self.steps)})"
 
 
-def _named(step: Step) -> dict[str, Any]:
-    return {"id": step.id, "kind": step.kind}
+def _schema(kind: Any) -> Mapping[str, Any] | None:
+    try:
+        return TypeAdapter(kind).json_schema()
+    except Exception:  # a type that can be read but not described
+        return None
 
 
-def _steps_of(part: Part) -> Iterator[Step]:
+def _steps_of(part: Part) -> Iterator[WrittenStep]:
     if isinstance(part, Parallel):
         for branch in part.branches:
             yield from branch
@@ -253,8 +234,8 @@ def _steps_of(part: Part) -> Iterator[Step]:
         yield part
 
 
-def _step(given: Given, *, where: str) -> Step:
-    if isinstance(given, AgentStep | CheckpointStep | ShellStep | FunctionStep):
+def _step(given: Given, *, where: str) -> WrittenStep:
+    if isinstance(given, WrittenStep):
         return given
     if isinstance(given, Parallel):
         raise WorkflowBroken(f"{given.where}: a branch holds steps; a `parallel` of its own does not fit in there")
@@ -263,7 +244,7 @@ def _step(given: Given, *, where: str) -> Step:
     return _function(given)
 
 
-def _function(function: Callable[..., Any]) -> FunctionStep:
+def _function(function: Callable[..., Any]) -> WrittenStep:
     code = getattr(function, "__code__", None)
     where = f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code is not None else "a function"
     hints = get_type_hints(function)
@@ -272,9 +253,8 @@ def _function(function: Callable[..., Any]) -> FunctionStep:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise WorkflowBroken(f"{where}: {function.__name__}: *{parameter.name} is no name of a step before it")
     takes = tuple(parameter.name for parameter in parameters)
-    return FunctionStep(
-        id=function.__name__, where=where, function=function, takes=takes, output=hints.get("return", Any)
-    )
+    plain = flow.FunctionStep(id=function.__name__, where=where, takes=takes)
+    return WrittenStep(plain=plain, output=hints.get("return", Any), function=function)
 
 
 def _where() -> str:
@@ -286,6 +266,8 @@ def _where() -> str:
 
 
 def _handling(where: str, id: str, **given: Any) -> Handling:
+    from handraise.wire import parse_handling  # as long to load as all else here, and not every file has agents
+
     policy = given["question_policy"]
     if isinstance(policy, list | tuple):
         given["question_policy"] = {"auto": [{"match": rule.match, "answers": rule.answers} for rule in policy]}
@@ -298,7 +280,7 @@ def _handling(where: str, id: str, **given: Any) -> Handling:
 
 
 def _check(workflow: Workflow) -> None:
-    if not _NAME.fullmatch(workflow.name.replace("-", "_")):
+    if not is_name(workflow.name.replace("-", "_")):
         raise WorkflowBroken(f"{workflow.where}: {workflow.name!r} is no name; letters, digits and dashes are")
     if not workflow.parts:
         raise WorkflowBroken(f"{workflow.where}: {workflow.name} has no steps")
@@ -316,26 +298,27 @@ def _check(workflow: Workflow) -> None:
         known = after
 
 
-def _check_step(step: Step, *, known: Mapping[str, Any], seen: dict[str, str]) -> None:
-    if not _NAME.fullmatch(step.id) or step.id in (INPUT, RUN):
+def _check_step(written: WrittenStep, *, known: Mapping[str, Any], seen: dict[str, str]) -> None:
+    step = written.plain
+    if not is_name(step.id) or step.id in (INPUT, RUN):
         raise WorkflowBroken(
             f"{step.where}: {step.id!r} is no name for a step; letters, digits and _ are, input and run are not"
         )
     if step.id in seen:
         raise WorkflowBroken(f"{step.where}: there is a step {step.id!r} already, at {seen[step.id]}")
     seen[step.id] = step.where
-    _check_type(step.output, where=step.where, what=f"{step.id}: output")
+    _check_type(written.output, where=step.where, what=f"{step.id}: output")
     if step.retries < 0 or step.backoff < 0 or (step.timeout is not None and step.timeout <= 0):
         raise WorkflowBroken(f"{step.where}: {step.id}: timeout, retries and backoff are not negative")
     texts: list[str] = []
     match step:
-        case AgentStep():
+        case flow.AgentStep():
             texts = [step.prompt, step.cwd or ""]
-        case CheckpointStep():
+        case flow.CheckpointStep():
             texts = [step.input]
-        case ShellStep():
+        case flow.ShellStep():
             texts = [step.command, step.cwd or ""]
-        case FunctionStep():
+        case flow.FunctionStep():
             missing = [name for name in step.takes if name not in known]
             if missing:
                 there = ", ".join(known)

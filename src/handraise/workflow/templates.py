@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from handraise.errors import SettingsError
 
-__all__ = ["check", "render", "render_shell"]
+__all__ = ["check", "names", "render", "render_shell"]
 
 _FORMATTER = Formatter()
 _PLACE = re.compile(r"([A-Za-z_]\w*)((?:\.\w+|\[\w+\])*)")
@@ -42,6 +42,11 @@ def _way(place: str) -> list[str | int]:
         raise SettingsError(f"{{{place}}}: a place holds a name and the way into it, such as {{plan.steps[0]}}")
     inside = re.findall(r"\.(\w+)|\[(\w+)\]", found[2])
     return [found[1], *(name or (int(key) if key.isdecimal() else key) for name, key in inside)]
+
+
+def names(template: str) -> set[str]:
+    """What is filled in. Raises SettingsError."""
+    return {str(name) for name, *_ in _places(template)}
 
 
 def check(template: str, known: Mapping[str, Any]) -> None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from handraise.asks import Ask, Question
-from handraise.inert import inert
+from handraise.text.inert import inert
 from handraise.wire import StoredEvent, time_text
-from handraise.workflow.journal import Event
+from handraise.workflow.journal import Event, WrittenEvent
 
-__all__ = ["ASK_EVENTS", "TYPES", "Position", "agent_question", "line", "merged", "told", "values"]
+__all__ = ["ASK_EVENTS", "TYPES", "Position", "agent_question", "by_time", "line", "merged", "told", "values"]
 
 Told: TypeAlias = dict[str, Any]
+Own = TypeVar("Own", Event, WrittenEvent)
 
 ASK_EVENTS = ("asked", "answered", "rejected", "withdrawn")  # of an ask; the others are no news of a run
 LONGEST_HEADER = 30
@@ -66,6 +67,12 @@ class Position(NamedTuple):
     def __str__(self) -> str:
         return f"{self.number}-{self.cursor}"
 
+    def behind(self, event: Event | WrittenEvent | StoredEvent) -> Position:
+        """Once this was read as well."""
+        if isinstance(event, StoredEvent):
+            return self._replace(cursor=event.cursor)
+        return self._replace(number=int(event.id.rpartition("-")[2]))
+
     @classmethod
     def parse(cls, text: str) -> Position | None:
         """None where it is no position."""
@@ -75,28 +82,22 @@ class Position(NamedTuple):
         return cls(int(parts[0]), int(parts[1]))
 
 
-def _number_of(event: Event) -> int:
-    return int(event.id.rpartition("-")[2])
-
-
 def merged(
     own: Sequence[Event], asked: Sequence[StoredEvent], *, after: Position, limit: int
 ) -> tuple[list[Told], Position]:
     """Both by time, about so many of them, and where to read on. Each keeps its own order, whatever clocks say."""
     found: list[Told] = []
     position = after
-    for event in _by_time(own, asked):
+    for event in by_time(own, asked):
         if len(found) >= limit:
             break
         found += told(event)
-        if isinstance(event, Event):
-            position = position._replace(number=_number_of(event))
-        else:
-            position = position._replace(cursor=event.cursor)
+        position = position.behind(event)
     return found, position
 
 
-def _by_time(own: Sequence[Event], asked: Sequence[StoredEvent]) -> Iterator[Event | StoredEvent]:
+def by_time(own: Sequence[Own], asked: Sequence[StoredEvent]) -> Iterator[Own | StoredEvent]:
+    """Both as one, by time. Each keeps its own order, whatever clocks say."""
     first, second = 0, 0
     while first < len(own) and second < len(asked):
         event, ask = own[first], asked[second]
@@ -196,7 +197,7 @@ def agent_question(ask: Ask) -> Told:
         "questions": [
             {
                 "question": question.question,
-                "header": question.header or question.question[:LONGEST_HEADER],
+                "header": (question.header or question.question)[:LONGEST_HEADER],
                 "options": [
                     {"label": _names(question)[option.value], "description": option.description}
                     for option in question.options

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from handraise.inert import inert
+from handraise.text.inert import inert
+from handraise.transports.search_path import safe_path
 
 __all__ = ["Worktree", "WorktreeFailed", "made_before", "make", "settle"]
 
@@ -107,7 +108,7 @@ async def _git(folder: Path, *words: str, hint: str = "") -> str:
         process = await asyncio.create_subprocess_exec(
             *("git", *words),
             cwd=folder,
-            env={**env, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
+            env={**env, "PATH": safe_path(env), "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
