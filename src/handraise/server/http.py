@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic_core import to_json
 from starlette.types import Send
 
-from handraise.callers import MOST_BYTES, Gone, TooLarge, hung_up, read_body
 from handraise.channels import BadCall
 from handraise.errors import (
     AcpDiffers,
@@ -31,6 +30,7 @@ from handraise.errors import (
     MessagesGone,
     OutputDoesNotFit,
     Overloaded,
+    PartChanged,
     PluginNotFound,
     ProcessFailed,
     RequestAnswered,
@@ -44,7 +44,9 @@ from handraise.errors import (
     StoreError,
     Unauthorized,
     WorkflowNotFound,
+    WorkflowNotTrusted,
 )
+from handraise.transports.bodies import MOST_BYTES, Gone, TooLarge, hung_up, read_body
 from handraise.wire import BadBody
 
 __all__ = [
@@ -62,6 +64,7 @@ __all__ = [
     "seconds_in",
     "send_error",
     "send_json",
+    "send_pieces",
     "status_of",
 ]
 
@@ -86,7 +89,7 @@ class ExtraMissing(HandraiseError):
     code = "extra_missing"
 
 
-# The one place where an exception becomes a status; `client.py` turns the code back into the exception.
+# The one place where an exception becomes a status; `client/` turns the code back into the exception.
 _STATUS: list[tuple[type[HandraiseError], int]] = [
     (AskNotFound, 404),
     (SessionNotFound, 404),
@@ -108,6 +111,7 @@ _STATUS: list[tuple[type[HandraiseError], int]] = [
     (AcpEnded, 409),
     (RequestAnswered, 409),
     (RunEnded, 409),
+    (PartChanged, 409),
     (AskWithdrawn, 410),
     (MessagesGone, 410),
     (TooLarge, 413),
@@ -120,6 +124,7 @@ _STATUS: list[tuple[type[HandraiseError], int]] = [
     (BadCall, 401),
     (Unauthorized, 401),
     (Forbidden, 403),
+    (WorkflowNotTrusted, 403),
     (ExtraMissing, 501),
     (ProcessFailed, 502),
     (Overloaded, 503),
@@ -136,14 +141,24 @@ def error_body(error: HandraiseError) -> bytes:
 
 
 async def send_json(send: Send, body: bytes, *, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    await send_pieces(send, (body,), status=status, headers=headers)
+
+
+async def send_pieces(
+    send: Send, pieces: Sequence[bytes], *, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
+    """The same with a body that is not joined, since that would copy it."""
+    size = sum(map(len, pieces))
     await send(
         {
             "type": "http.response.start",
             "status": status,
-            "headers": [*_JSON, (b"content-length", b"%d" % len(body)), *headers],
+            "headers": [*_JSON, (b"content-length", b"%d" % size), *headers],
         }
     )
-    await send({"type": "http.response.body", "body": body})
+    for piece in pieces[:-1]:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": pieces[-1]})
 
 
 def error_headers(error: HandraiseError) -> list[tuple[bytes, bytes]]:

@@ -14,8 +14,9 @@ from handraise.agents import MODES
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Ask
 from handraise.channels import Showing
 from handraise.chat import APIS
-from handraise.risks import RISKS
-from handraise.server.health import PROBLEMS
+from handraise.rules.risks import RISKS
+from handraise.server.routes.health import PROBLEMS
+from handraise.trust import KINDS
 from handraise.wire import (
     AnswerBody,
     AskBody,
@@ -35,6 +36,7 @@ from handraise.wire import (
     SessionBody,
     ShowingBody,
     TokenBody,
+    TrustBody,
     WithdrawBody,
     json_schemas,
 )
@@ -87,6 +89,7 @@ class _Route(NamedTuple):
     body_required: bool = True
     parameters: tuple[str, ...] = ()  # by their names under `_PARAMETERS`; those of the path come by themselves
     tag: str = "asks"
+    is_for_browsers: bool = False  # no token opens it
 
 
 _TAGS = {
@@ -98,6 +101,7 @@ _TAGS = {
     "runs": "Workflows, their runs, and what waits for people in them.",
     "chats": "Conversations with a model. What it asks is an ask of the agent `chat`, and is answered as every other.",
     "rules": "What decides about permissions before a person is asked.",
+    "trust": "What the files of a project would make happen, and which of it a person let them.",
     "acp": "Agents that speak ACP, for clients by HTTP: messages are JSON-RPC, as the protocol has them.",
     "access": "Tokens and signing in.",
     "audit": "Who or what decided, when, through what and from where.",
@@ -346,7 +350,8 @@ _ROUTES = (
     _Route(
         "GET /v1/sessions/{session}/messages",
         "read_the_messages_of_a_session",
-        "What was said in it, 200 at a time and the oldest first. Only what is started here has messages",
+        "What was said in it, the oldest first: 200 at a time, fewer where they are large. Only what is started here "
+        "has messages",
         scope="answer",
         parameters=("after_message", "before_message", "messages", "wait_for_messages"),
         replies={200: ("Messages", "Those that were wanted; none where nothing more was said in time.")},
@@ -458,7 +463,15 @@ _ROUTES = (
         body="RunBody",
         replies={201: ("Run", "The run. A worker begins with it as soon as one is there.")},
         refusals=(
-            *(*_READ, "workflow_not_found", "input_does_not_fit", "workflow_broken", "settings", "store_failed"),
+            *(
+                *_READ,
+                "workflow_not_found",
+                "workflow_not_trusted",
+                "input_does_not_fit",
+                "workflow_broken",
+                "settings",
+                "store_failed",
+            ),
         ),
         tag="runs",
     ),
@@ -485,7 +498,7 @@ _ROUTES = (
     _Route(
         "GET /v1/runs/{run}/trace",
         "read_the_trace_of_a_run",
-        "What happened in it and what its agents asked, by time, about 200 events at once",
+        "What happened in it and what its agents asked, by time: about 200 events at once, fewer where they are large",
         scope="answer",
         parameters=("after_trace", "wait_for_the_trace"),
         replies={200: ("Trace", "Those after `after`; none where nothing more happened in time.")},
@@ -513,7 +526,15 @@ _ROUTES = (
             200: ("Retried", "With `dry_run`: what would be done. Nothing was changed."),
         },
         refusals=(
-            *(*_READ, *_NO_SUCH_RUN, "workflow_not_found", "run_ended", "workflow_broken", "settings"),
+            *(
+                *_READ,
+                *_NO_SUCH_RUN,
+                "workflow_not_found",
+                "workflow_not_trusted",
+                "run_ended",
+                "workflow_broken",
+                "settings",
+            ),
             "store_failed",
         ),
         tag="runs",
@@ -524,16 +545,23 @@ _ROUTES = (
         "A new run of what the file holds now, with the same input",
         scope="admin",
         replies={201: ("Retried", "The new run. `again` is every step of it.")},
-        refusals=(*_NO_SUCH_RUN, "workflow_not_found", "input_does_not_fit", "workflow_broken", "store_failed"),
+        refusals=(
+            *_NO_SUCH_RUN,
+            "workflow_not_found",
+            "workflow_not_trusted",
+            "input_does_not_fit",
+            "workflow_broken",
+            "store_failed",
+        ),
         tag="runs",
     ),
     _Route(
         "GET /v1/checkpoints",
         "list_checkpoints",
-        "At most 1000 checkpoints, the oldest first, in every state unless one is named",
+        "Checkpoints, the oldest first, in every state unless one is named; fewer at once where they are large",
         scope="answer",
-        parameters=("run", "checkpoint_state"),
-        replies={200: ("Checkpoints", "The oldest first.")},
+        parameters=("run", "checkpoint_state", "after_checkpoint", "checkpoints"),
+        replies={200: ("Checkpoints", "The oldest first. `next` is there where there are more.")},
         refusals=("bad_request",),
         tag="runs",
     ),
@@ -725,10 +753,13 @@ _ROUTES = (
     _Route(
         "POST /signin/{code}",
         "sign_in",
-        "Use the link up and give the browser its cookie",
+        "Use the link up and give the browser both halves of its session",
         scope=None,
         replies={
-            303: ("", "Signed in; on to the front page."),
+            200: (
+                "text/html",
+                "Signed in. A script of the page keeps one half and opens the inbox.",
+            ),
             410: ("text/html", "The link was used or has expired."),
         },
         refusals=("store_failed",),
@@ -740,7 +771,7 @@ _ROUTES = (
         "The rules for permissions that hold for asks from a folder, the first one first",
         scope="admin",
         parameters=("cwd",),
-        replies={200: ("Rules", "Those of the project, of the user, and of the desk, in this order.")},
+        replies={200: ("Rules", "Those of the project, of the user, of the desk, and of its sessions, in this order.")},
         refusals=("bad_request",),
         tag="rules",
     ),
@@ -772,6 +803,37 @@ _ROUTES = (
         replies={200: ("Rule", "The rule that was removed.")},
         refusals=("not_found", "rule_not_found", "store_failed"),
         tag="rules",
+    ),
+    _Route(
+        "GET /v1/trust",
+        "look_at_a_project",
+        "What is trusted, and with `cwd` what the project around that folder would make happen",
+        scope="admin",
+        parameters=("project_cwd",),
+        replies={200: ("Trust", "The projects that are trusted, and the parts of the one around `cwd`.")},
+        refusals=("bad_request", "settings", "overloaded"),
+        tag="trust",
+    ),
+    _Route(
+        "POST /v1/trust",
+        "trust_a_project",
+        "Trust parts of a project as a person saw them. Only a browser that signed in may: every token is refused",
+        scope="admin",
+        body="TrustBody",
+        replies={200: ("Trust", "The project, as it stands now.")},
+        refusals=(*_READ, "settings", "part_changed", "overloaded"),
+        tag="trust",
+        is_for_browsers=True,
+    ),
+    _Route(
+        "DELETE /v1/trust",
+        "forget_a_project",
+        "Trust nothing any more of the project around a folder, which may be gone",
+        scope="admin",
+        parameters=("project_cwd",),
+        replies={200: ("TrustedProject", "What is not trusted any more.")},
+        refusals=("bad_request", "not_found", "settings", "overloaded"),
+        tag="trust",
     ),
     _Route(
         "GET /v1/audit",
@@ -856,6 +918,16 @@ _ROUTES = (
             200: ("Health", "It takes asks. `degraded` says that something is wrong all the same."),
             503: ("Down", "The database can be neither written nor read."),
         },
+        tag="desk",
+    ),
+    _Route(
+        "GET /v1/proof",
+        "prove_the_desk",
+        "Proof that this is the desk which wrote its address into its home",
+        scope=None,
+        parameters=("nonce",),
+        replies={200: ("Proof", "The nonce and the address of the desk, signed with the key in `desk.json`.")},
+        refusals=("bad_request",),
         tag="desk",
     ),
     _Route(
@@ -992,11 +1064,12 @@ _ROUTES = (
 
 def _operation(route: _Route) -> Schema:
     wanted = [route.scope] if route.scope else []
+    enough = _TOGETHER[-1:] if route.is_for_browsers else _TOGETHER
     operation: Schema = {
         "operationId": route.id,
         "summary": route.summary,
         "tags": [route.tag],
-        "security": [] if route.scope is None else [{name: wanted} for name in _SECURITY],
+        "security": [] if route.scope is None else [dict.fromkeys(together, wanted) for together in enough],
         "responses": {str(status): _reply(*told) for status, told in route.replies.items()},
     }
     in_path = [f"{part[1:-1]}_in_path" for part in route.route.split("/") if part.startswith("{")]
@@ -1120,6 +1193,12 @@ _PARAMETERS: dict[str, Schema] = {
     "after_trace": _parameter(
         "after", {"type": "string", "pattern": r"^(?:[0-9]{1,18}-[0-9]{1,18})?$"}, "`next` of the page before."
     ),
+    "after_checkpoint": _parameter(
+        "after", {"type": "string", "pattern": r"^(?:[0-9]{1,18}-.*)?$"}, "`next` of the page before."
+    ),
+    "checkpoints": _parameter(
+        "limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000}, "Checkpoints a page."
+    ),
     "checkpoint_state": _parameter("state", _one_of("open", "given", "withdrawn"), "Only those in this state."),
     "channel_in_path": _in_path("channel", "The name of a channel, as the settings have it.", example="linear"),
     "name_in_path": _in_path("name", "The name of the token.", example="ci"),
@@ -1131,6 +1210,7 @@ _PARAMETERS: dict[str, Schema] = {
     "permission_request_in_path": _in_path("permission_request", "The id of an ask, with `per_`.", pattern="^per"),
     "opencode_session_in_path": _in_path("opencode_session", "The id of a session, with `ses_`.", pattern="^ses"),
     "cwd": _parameter("cwd", {"type": "string"}, "The folder that an agent works in."),
+    "project_cwd": _parameter("cwd", {"type": "string"}, "A folder of the project, on the machine of the desk."),
     "wait": _parameter(
         "wait",
         {"type": "number", "minimum": 0, "maximum": 300},
@@ -1173,6 +1253,12 @@ _PARAMETERS: dict[str, Schema] = {
         _one_of("0", "1"),
         "1 starts each program to see for itself, which takes seconds and the scope `admin`.",
     ),
+    "nonce": _parameter(
+        "nonce",
+        {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "64 hexadecimal digits, chosen anew for every call.",
+    )
+    | {"required": True},
     "examine": _parameter(
         "examine",
         _one_of("0", "1"),
@@ -1232,9 +1318,17 @@ _SECURITY: dict[str, Schema] = {
         "type": "apiKey",
         "in": "cookie",
         "name": "handraise-4263",
-        "description": "Set by signing in. The number is the port of the desk.",
+        "description": "One half of a browser's session, set by signing in. The number is the port of the desk. Alone "
+        "it opens the files of the web app.",
+    },
+    "session": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Handraise-Session",
+        "description": "The other half, which the web app keeps for its origin. Neither half is a token.",
     },
 }
+_TOGETHER = (("bearer",), ("basic",), ("cookie", "session"))  # each of these is enough; the last is a browser
 
 
 # Refusals ---------------------------------------------------------------------------------------------------
@@ -1388,9 +1482,24 @@ _REFUSALS = {
     "output_does_not_fit": _Refusal(
         422,
         "The output is not of the form that the checkpoint wants. It stays open.",
-        "approved: 'perhaps' is not of type 'boolean'",
+        'approved: "perhaps" is not of type "boolean"',
         fields={"problems": _list(_PROBLEM)},
-        facts={"problems": [{"at": "approved", "problem": "approved: 'perhaps' is not of type 'boolean'"}]},
+        facts={"problems": [{"at": "approved", "problem": 'approved: "perhaps" is not of type "boolean"'}]},
+    ),
+    "workflow_not_trusted": _Refusal(
+        403,
+        "A file of workflows of a project, or one that it imports, that nobody has trusted. Nothing of it was run.",
+        "/home/ana/shop/.handraise/workflows/shop.py is not trusted here; `handraise trust` shows what it would do",
+        fields={"file": _TEXT},
+        facts={"file": "/home/ana/shop/.handraise/workflows/shop.py"},
+        optional=("file",),
+    ),
+    "part_changed": _Refusal(
+        409,
+        "A part is no longer what the person saw, or is not there. Nothing was trusted.",
+        "rules was changed while you looked at it, so nothing was trusted; look again",
+        fields={"name": _TEXT},
+        facts={"name": "rules"},
     ),
     "workflow_broken": _Refusal(
         422,
@@ -1449,7 +1558,7 @@ _REFUSALS = {
     "too_large": _Refusal(
         413,
         "More than 4 MiB.",
-        "the body is larger than 4 MiB; ask with less text",
+        "the body is larger than 4 MiB; send less text",
     ),
     "ask_does_not_fit": _Refusal(
         422,
@@ -1535,7 +1644,8 @@ _LIMITS: dict[str, Schema] = {
     "Permission.replies": {"minItems": 1},
 }
 _MEANINGS = {
-    "Scope.by_desk": "The desk remembers it, for the session and its subagents; the agent is only ever told `once`.",
+    "Scope.by_desk": "The desk keeps it as rules for the session and its subagents, and the agent is only ever told "
+    "`once`. A pattern that no rule can say for certain is not kept.",
     "WithdrawBody.answer": "What a person said in the agent's own terminal. One that does not fit is a withdrawal. Its "
     "`by` is not read: it is `agent`.",
     "ShowingBody.place": "The channel's own word for where it is shown, to find it again.",
@@ -1555,6 +1665,9 @@ _MEANINGS = {
     "RunBody.input": "What the workflow takes, at most 1 MiB of it. Without one, an empty object.",
     "RunBody.cwd": "A folder on the machine of the desk: where the workflow is looked for, and where it runs. Without "
     "one, that of the desk.",
+    "TrustBody.cwd": "A folder of the project, on the machine of the desk.",
+    "PartBody.name": "As `GET /v1/trust` told it.",
+    "PartBody.fingerprint": "As `GET /v1/trust` told it: what the person saw.",
     "RetryBody.from": "The step from which everything is done again. Without one, what did not succeed.",
     "RetryBody.dry_run": "Only say what would be done.",
     "CheckpointBody.output": "What the checkpoint's `schema` wants.",
@@ -1619,6 +1732,7 @@ def _schemas() -> dict[str, Schema]:
         SessionBody,
         PromptBody,
         TokenBody,
+        TrustBody,
     )
     of_runs, of_chats = (RunBody, RetryBody, CheckpointBody), (ChatBody, ChatMessageBody, ChatTitleBody)
     schemas = json_schemas(Ask, *bodies, RuleBody, RuleTestBody, *of_runs, *of_chats, refs=_REFS)
@@ -1647,7 +1761,7 @@ def _schemas() -> dict[str, Schema]:
     return schemas | {_name(code): _refusal_schema(code, refusal) for code, refusal in _REFUSALS.items()}
 
 
-# What the desk finds out about a permission whenever it tells one.
+# What the desk found out about a permission when it was asked.
 _OF_PERMISSIONS: dict[str, Schema] = {
     "risks": {
         "type": "array",
@@ -1659,6 +1773,13 @@ _OF_PERMISSIONS: dict[str, Schema] = {
         **_list(_TEXT),
         "minItems": 2,
         "description": "Of a permission: the commands of its line, in order, where there is more than one.",
+    },
+    "doubt": _TEXT
+    | {"description": "Of a permission: why it cannot be said for certain what it does. Not there where it can be."},
+    "only_at_desk": _TEXT
+    | {
+        "description": "Of a permission: why an answer link, a notification or a place that does not say for sure who "
+        "answers can only refuse it. Not there where they can allow it."
     },
 }
 
@@ -1673,7 +1794,10 @@ _RULE = {
     "message": _TEXT,
     "to": _list(_TEXT),
     "timeout": {"type": "number"},
+    "session": _TEXT | {"description": "It holds for this session and its subagents: somebody said `always` there."},
+    "by": _TEXT | {"description": "Who said that."},
     "never": _TEXT | {"description": "Why it can never match."},
+    "warnings": _list(_TEXT) | {"description": "What it allows that its author may not see."},
 }
 _SESSION = {
     "id": _TEXT,
@@ -1821,7 +1945,11 @@ _CHAT_BLOCK: dict[str, Schema] = {
         "description": "Of a tool: `params` is JSON, `response` what it said, cut to 4,000 characters.",
     },
     "action_type": {**_TEXT, "description": "Of an action. `question_request` is a question."},
-    "extra": {"type": "object", "description": "Of an action. That of a question is a ChatQuestion."},
+    "extra": {
+        "type": "object",
+        "description": "Of an action. That of a question is a ChatQuestion. Of an error about a question that was not "
+        "allowed: `violation`, a key of our catalogue, and what is filled in.",
+    },
 }
 _CHAT_QUESTION: dict[str, Schema] = {
     "needsUserAction": {"type": "boolean", "description": "As long as it waits."},
@@ -1982,7 +2110,16 @@ _TOLD: dict[str, Schema] = {
     "Session": _object(_SESSION),
     "Sessions": _object({"sessions": _list(_ref("Session"))}),
     "Message": _object(_MESSAGE, optional=["extra"]),
-    "Messages": _object({"messages": _list(_ref("Message"))}),
+    "Messages": _object(
+        {
+            "messages": _list(_ref("Message")),
+            "next": {
+                **_TEXT,
+                "description": "Only where there are more: give it as `after` to read on, or as `before` if you did.",
+            },
+        },
+        optional=["next"],
+    ),
     "Wire": _object(
         {
             "id": _TEXT,
@@ -2017,8 +2154,9 @@ _TOLD: dict[str, Schema] = {
             "steps": _list(_object({"id": _TEXT, "kind": _one_of("agent", "checkpoint", "shell", "function")})),
             "input": {"type": ["object", "null"], "description": "JSON Schema of what a run begins with."},
             "problem": {**_TEXT, "description": "Why the file cannot be loaded; then `name` is the file's."},
+            "untrusted": {"type": "boolean", "description": "With `problem`: nobody trusted it as it is now."},
         },
-        optional=["problem"],
+        optional=["problem", "untrusted"],
     ),
     "Workflows": _object({"workflows": _list(_ref("Workflow"))}),
     "Run": _object(_RUN),
@@ -2068,7 +2206,7 @@ _TOLD: dict[str, Schema] = {
         }
     ),
     "Checkpoint": _object(_CHECKPOINT),
-    "Checkpoints": _object({"checkpoints": _list(_ref("Checkpoint"))}),
+    "Checkpoints": _object({"checkpoints": _list(_ref("Checkpoint")), "next": _TEXT}, optional=["next"]),
     "RunbookRun": _object(
         {
             "run_id": _TEXT,
@@ -2096,7 +2234,22 @@ _TOLD: dict[str, Schema] = {
     },
     "RunbookAnswered": _object({"status": {"const": "answered", "type": "string"}}),
     "RunbookRefusal": _object({"error": _TEXT}),
-    "Rule": _object(_RULE, optional=("id", "matches", "agent", "context", "message", "to", "timeout", "never")),
+    "Rule": _object(
+        _RULE,
+        optional=(
+            "id",
+            "matches",
+            "agent",
+            "context",
+            "message",
+            "to",
+            "timeout",
+            "session",
+            "by",
+            "never",
+            "warnings",
+        ),
+    ),
     "Rules": _object(
         {"rules": _list(_ref("Rule")), "untrusted": _list(_ref("Rule")), "problems": _list(_TEXT)},
     ),
@@ -2106,6 +2259,30 @@ _TOLD: dict[str, Schema] = {
             "rule": {"anyOf": [_ref("Rule"), {"type": "null"}]},
             "why": _list(_TEXT),
             "problems": _list(_TEXT),
+        }
+    ),
+    "Part": _object(
+        {
+            "name": {**_TEXT, "description": "What it is called in the project, such as `rules`."},
+            "kind": _one_of(*KINDS),
+            "project": {**_TEXT, "description": "The folder of the project."},
+            "state": {
+                **_one_of("trusted", "changed", "new"),
+                "description": "`changed` is one that was trusted before. Only what is `trusted` is used.",
+            },
+            "lines": {**_list(_TEXT), "description": "What it would do; of a changed one, what changed."},
+            "problems": {**_list(_TEXT), "description": "Why nobody can trust it, and what helps."},
+            "owners": {**_list(_TEXT), "description": "Files of other users, who can change them."},
+            "fingerprint": {**_TEXT_OR_NULL, "description": "Stands for what is shown. Null if nobody can trust it."},
+        }
+    ),
+    "TrustedProject": _object({"project": _TEXT, "parts": _list(_TEXT)}),
+    "Trust": _object(
+        {
+            "cwd": _TEXT_OR_NULL,
+            "parts": _list(_ref("Part")),
+            "problems": {**_list(_TEXT), "description": "Files of workflows that cannot be read."},
+            "projects": {**_list(_ref("TrustedProject")), "description": "All that are trusted on this machine."},
         }
     ),
     "AcpMessage": {
@@ -2165,6 +2342,7 @@ _TOLD: dict[str, Schema] = {
     "Received": _object({"received": {"const": True, "type": "boolean"}}),
     "AnswerLink": _object({"url": {"type": "string", "format": "uri"}, "expires_at": _TIME}),
     "SignInLink": _object({"url": {"type": "string", "format": "uri"}}),
+    "Proof": _object({"proof": _TEXT}),
     "Health": _object(
         {"status": {"type": "string", "enum": ["ok", "degraded"]}, "version": _TEXT, "problems": _PROBLEM_CODES}
     ),
@@ -2471,7 +2649,9 @@ _EXAMPLES: dict[str, Any] = {
     "RuleBody": {"tool": "shell", "action": "allow", "matches": {"command": ["git status*", "git diff*"]}},
     "RuleTestBody": {"tool": "shell", "arguments": {"command": "git push"}, "agent": "codex"},
     "TokenBody": {"name": "ci", "scopes": ["ask"]},
+    "TrustBody": {"cwd": "/home/ana/shop", "parts": [{"name": "rules", "fingerprint": "9f86d081884c7d65"}]},
     "Cursor": {"cursor": 2},
+    "Proof": {"proof": "5d9c68c6c50ed3d02a2fcf54f63993b6" * 2},
     "Health": {"status": "ok", "version": "0.1.0", "problems": []},
     "Down": {
         "error": "store_failed",

@@ -1,27 +1,29 @@
-"""Pages that need no script: signing in, and the form behind an answer link. A GET of them never changes anything.
+"""Plain pages: signing in, and the form behind an answer link. A GET of them never changes anything or runs a script.
 
 What an agent wrote is escaped and made inert here, and hidden characters are marked; nothing of it becomes markup.
 """
 
 from __future__ import annotations
 
+import binascii
 import html
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
-from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from handraise.asks import Answer, Ask, Option, Permission, Question
-from handraise.audit import source
+from handraise.asks.card import is_longer, object_of
 from handraise.broker import Broker
 from handraise.channels.terminal.drawing import (
     MOST_DESCRIPTION,
@@ -33,20 +35,20 @@ from handraise.channels.terminal.drawing import (
     badges_of,
     changes_files,
     names,
-    object_of,
     picked_by_silence,
 )
-from handraise.clock import Clock
+from handraise.clock import Clock, give_way
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn, StoreError
-from handraise.inert import has_hidden, inert, pieces
-from handraise.links import Link
-from handraise.people import People
+from handraise.people import People, reason_not_to_allow
 from handraise.server.http import read_body
-from handraise.tokens import Tokens
-from handraise.wire import Stored
-from handraise.words import Words, preferred, speak
+from handraise.tables.audit import source
+from handraise.tables.links import Link
+from handraise.tables.tokens import Tokens
+from handraise.text.inert import has_hidden, inert, pieces
+from handraise.text.words import Words, preferred, speak
+from handraise.wire import LARGE, Stored
 
-__all__ = ["HEADERS", "Pages", "page", "words_for"]
+__all__ = ["Pages", "page", "signed_in_page", "words_for"]
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +65,13 @@ HEADERS = {
     "x-robots-tag": "noindex, nofollow",
     "cache-control": "no-store",
 }
-MOST_FIELDS = 30_000  # of a form: fifty questions with five hundred options each are allowed
+MOST_FIELDS = 25_000  # of a form: an ask has fewer options than a body may have values
+MOST_TYPED = 1024 * 1024  # bytes of a form, from somebody who has a link and no token
+LONGEST_SHOWN = 40_000  # characters of a permission; drawing megabytes takes seconds, and nobody reads them here
+MOST_SHOWN = 2_000  # of its paths
 FOLD_DIFF = 200  # changed lines from which a diff starts folded
 OWN, SKIPPED = "own", ""  # the radios beside the options
+_HALF_ESCAPED = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 MOST_WRONG, PERIOD = 30, 60_000  # links that lead nowhere from one address in so many milliseconds
 MOST_ADDRESSES = 10_000
 
@@ -83,6 +89,25 @@ def page(t: Words, title: str, body: str, *, status: int = 200, agent_title: boo
         status_code=status,
         headers=HEADERS | {"content-language": t.language, "vary": "accept-language"},
     )
+
+
+def signed_in_page(t: Words, secret: str) -> HTMLResponse:
+    """Hands a browser its half of a session: a script of the app keeps it for this origin, and goes on to the inbox.
+
+    It stands in the page, which no other origin can read, no cache keeps and no history leads back to. An address
+    would be written down on the way."""
+    response = page(
+        t,
+        t("signin.title"),
+        f'<p id="session" data-secret="{html.escape(secret)}" hidden>{html.escape(t("signin.unkept"))}</p>'
+        f"<noscript><p>{html.escape(t('signin.noScript'))}</p></noscript>"
+        '<script type="module" src="/app/sign_in.js"></script>',
+    )
+    response.headers["content-security-policy"] = (
+        "default-src 'none'; script-src 'self'; style-src 'self'; form-action 'none'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    )
+    return response
 
 
 def words_for(request: Request) -> Words:
@@ -117,7 +142,9 @@ class Pages:
         if isinstance(found, Response):
             return found
         _, stored = found
-        return _Card(t, stored, now=self._broker.clock.now()).form(_Typed())
+        if len(stored.content) > LARGE:
+            await give_way()
+        return _Card(t, stored).form(_Typed())
 
     async def _answer(self, request: Request) -> Response:
         t = words_for(request)
@@ -125,7 +152,7 @@ class Pages:
         if isinstance(found, Response):
             return found
         link, stored = found
-        typed = _typed(await read_body(request.scope, request.receive))
+        typed = _typed(await read_body(request.scope, request.receive, most=MOST_TYPED))
         address = request.client.host if request.client else None
         try:
             return await self._done(
@@ -135,7 +162,7 @@ class Pages:
             return _over(t, await self._broker.store.get(stored.id), status=409)
         except StoreError as failure:
             log.warning("an answer could not be written down: %s", failure)
-            card = _Card(t, stored, now=self._broker.clock.now())
+            card = _Card(t, stored)
             return card.form(typed, problems=_Problems(page=[t("link.failed")]), status=503)
 
     async def _open(self, request: Request, t: Words) -> tuple[Link, Stored] | Response:
@@ -153,7 +180,7 @@ class Pages:
             return _over(t, None)
         if stored.state != "asked":
             return _over(t, stored, was_used=link.used_at is not None)
-        return link, stored
+        return (link, stored) if link.used_at is None else _over(t, None)  # one that was used has answered another ask
 
     def _counts(self, link: Link, stored: Stored) -> bool:
         """A link is as good as the token it was made with; one of the desk's own, as the person it was made for."""
@@ -165,11 +192,11 @@ class Pages:
 
     async def _done(self, t: Words, link: Link, stored: Stored, typed: _Typed, *, source: str) -> Response:
         """Carry out what a button says. The form again, with what was typed, where something is missing or wrong."""
-        card = _Card(t, stored, now=self._broker.clock.now())
+        card = _Card(t, stored)
         if typed.button == "wait":
             stored = await self._broker.extend(stored.id, source=source)
-            return _Card(t, stored, now=self._broker.clock.now()).form(typed, notice=t("link.waited"))
-        if typed.button == "allow" and card.is_risky:
+            return _Card(t, stored).form(typed, notice=t("link.waited"))
+        if typed.button == "allow" and card.refusal is not None:
             return card.form(typed, problems=_Problems(page=[t("link.atDesk")]), status=403)
         said, problems = card.read(typed)
         if said is None:
@@ -216,9 +243,9 @@ class _Guesses:
 
 @dataclass(frozen=True, kw_only=True)
 class _Typed:
-    """A form as it was sent; empty where it is shown for the first time."""
+    """A form as it was sent, still escaped; empty where it is shown for the first time."""
 
-    fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    fields: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
 
     @property
     def button(self) -> str:
@@ -226,10 +253,10 @@ class _Typed:
 
     def text(self, name: str) -> str:
         """As the person wrote it; a form has its own ends of lines."""
-        return (self.fields.get(name) or [""])[-1].replace("\r\n", "\n").replace("\r", "\n")
+        return _unescaped((self.fields.get(name) or [b""])[-1]).replace("\r\n", "\n").replace("\r", "\n")
 
     def picked(self, name: str) -> Sequence[str]:
-        return self.fields.get(name, ())
+        return [_unescaped(value) for value in self.fields.get(name, ())]
 
     def option(self, name: str, options: Sequence[Any]) -> list[int]:
         """The places of what was picked among these."""
@@ -237,14 +264,24 @@ class _Typed:
 
 
 def _typed(body: bytes) -> _Typed:
-    fields: dict[str, list[str]] = {}
-    try:
-        pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
-    except ValueError:  # more fields than any form of ours has
-        pairs = []
-    for name, value in pairs:
-        fields.setdefault(name, []).append(value)
+    """Whoever has a link can send this. Only what our own form asks for is unescaped, when it is needed."""
+    pieces = body.split(b"&", MOST_FIELDS)
+    if len(pieces) > MOST_FIELDS or _HALF_ESCAPED.search(body):  # no browser sends that for a form of ours
+        pieces = []
+    fields: dict[str, list[bytes]] = {}
+    for piece in pieces:
+        name, _, value = piece.partition(b"=")
+        fields.setdefault(name.decode("latin-1"), []).append(value)
     return _Typed(fields=fields)
+
+
+def _unescaped(value: bytes) -> str:
+    """As `urllib` does it, which makes an object of every escape: 72 MB and 0.2 s for a form of 1 MiB. Quoted-printable
+    has the same escapes behind another sign, and is read by native code."""
+    escaped = value.replace(b"+", b" ")
+    if b"%" in escaped:
+        escaped = binascii.a2b_qp(escaped.replace(b"=", b"=3D").replace(b"%", b"="))
+    return escaped.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,19 +316,19 @@ class _Said:
 class _Card:
     """One ask as a form."""
 
-    def __init__(self, t: Words, stored: Stored, *, now: int) -> None:
+    def __init__(self, t: Words, stored: Stored) -> None:
         self._t = t
         self._ask = stored.ask()
-        told = from_json(stored.text(now))
-        self._risks: list[str] = told.get("risks") or []
-        self._commands: list[str] = told.get("commands") or []
+        self._risks = self._ask.risks or ()
         permission = self._ask.permission
-        self._ways = list(permission.ways) if permission is not None and not self._risks else []
-
-    @property
-    def is_risky(self) -> bool:
-        """Then it can only be denied here: a link proves no more than that somebody holds it."""
-        return bool(self._risks)
+        is_cut = permission is not None and (len(permission.paths) > MOST_SHOWN or is_longer(permission, LONGEST_SHOWN))
+        # Then it can only be denied here: nobody sees all of it, or a link proves no more than that somebody holds it.
+        self.refusal = "it is too long" if is_cut else reason_not_to_allow(self._ask, identity="shared")
+        self._ways = [
+            (reply, scope)
+            for reply, scope in (permission.ways if permission is not None and not is_cut else ())
+            if reason_not_to_allow(self._ask, identity="shared", reply=reply) is None
+        ]
 
     def read(self, typed: _Typed) -> tuple[_Said | None, _Problems]:
         """What the person says; None and the problems where that is not clear yet."""
@@ -489,27 +526,30 @@ class _Card:
     def _permission(self, permission: Permission, typed: _Typed) -> Iterator[str]:
         t = self._t
         named, text = object_of(permission)
+        named, text, diff = _first(named), _cut(text, LONGEST_SHOWN), _cut(permission.diff or "", LONGEST_SHOWN)
         for each in named:
             yield f'<pre class="object" dir="ltr">{_verbatim(each)}</pre>'
-        if self._commands:
-            items = "".join(f'<li><code dir="ltr">{_verbatim(each)}</code></li>' for each in self._commands)
+        if self._ask.commands:
+            items = "".join(f'<li><code dir="ltr">{_verbatim(each)}</code></li>' for each in self._ask.commands)
             yield f"<p>{html.escape(t('link.parts'))}</p><ol>{items}</ol>"
-        if permission.diff:
-            yield self._diff(permission.diff)
+        if diff:
+            yield self._diff(diff)
         if text:
             yield f'<pre class="object" dir="auto">{_shown(text)}</pre>'
         if changes_files(permission) and permission.diff is None:
             yield f"<p>{html.escape(t('perm.noDiff'))}</p>"
-        texts = (*named, text, permission.diff or "", permission.cwd or "", permission.tool, permission.summary)
+        texts = (*named, text, diff, permission.cwd or "", permission.tool, permission.summary)
         if any(map(has_hidden, texts)):
             yield f'<p class="warning">⚠ {html.escape(t("text.hidden"))}</p>'
         yield f'<p class="facts" dir="auto">{" · ".join(self._facts(permission, (*named, text)))}</p>'
         for risk in self._risks:
             effect = _or(t, f"risk.{risk}", risk)
             yield f'<p class="warning">⚠ {html.escape(t("perm.risky", effect=inert(effect, keep="")))}</p>'
+        if self._ask.doubt is not None:
+            yield f'<p class="warning">⚠ {_shown(t("perm.doubt", why=self._ask.doubt), keep="")}</p>'
         yield self._deadline()
         yield from self._scopes(permission, typed)
-        if self.is_risky:
+        if self.refusal is not None:
             card = html.escape(f"/#/ask/{quote(self._ask.id, safe='')}")  # of the desk at which this page was opened
             yield f'<p>{html.escape(t("link.atDesk"))} <a href="{card}">{html.escape(t("link.card"))}</a></p>'
         yield self._reason(typed, t("link.message", agent=_short(self._ask.origin.agent, MOST_NAME)))
@@ -551,7 +591,7 @@ class _Card:
             patterns = ""
             if id is not None:
                 scope = scopes[id]
-                name = f"{name}: {_shown(_cut(scope.label or scope.id, MOST_LABEL), keep='')}"
+                name = f"{name}: {_shown(scope.label or scope.id, keep='')}"  # whole: it says what is allowed
                 items = "".join(f'<li><code dir="ltr">{_verbatim(each)}</code></li>' for each in scope.patterns)
                 patterns = f"<ul>{items}</ul>" if items else ""
             yield _radio("reply", str(place), name, checked=str(place) in picked, below=patterns)
@@ -621,7 +661,7 @@ def _time(time: datetime) -> str:
 
 
 def _wants(t: Words, permission: Permission, *, agent: str) -> str:
-    if permission.kind == "plan":
+    if permission.is_plan:
         return t("perm.title.plan", agent=agent)
     if permission.command is not None:
         return t("perm.title.command", agent=agent)
@@ -651,6 +691,12 @@ def _or(t: Words, key: str, otherwise: str) -> str:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def _first(texts: Sequence[str]) -> list[str]:
+    """As many of them as are shown."""
+    sizes = accumulate(map(len, texts))
+    return [text for text, size in zip(texts, sizes, strict=True) if size <= LONGEST_SHOWN][:MOST_SHOWN]
 
 
 def _short(text: str, limit: int) -> str:

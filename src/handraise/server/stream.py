@@ -12,20 +12,22 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
+from itertools import chain
 
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from handraise.broker import Broker
+from handraise.broker.feed import Batch, Feed, Silence
 from handraise.chat.runtime import Chats, Piece
 from handraise.errors import Forbidden
-from handraise.feed import Batch, Feed, Silence
 from handraise.server.gate import require
 from handraise.server.http import WrongMethod, query
 from handraise.server.protocol import WRITE_CHUNK
 from handraise.stores import Query
-from handraise.tokens import Token
-from handraise.wire import BadBody, time_text
+from handraise.tables.tokens import Token
+from handraise.transports.bodies import CONNECTION
+from handraise.wire import LARGE, BadBody, time_text
 
 __all__ = ["HINTED", "EventRoute", "follow", "start_of", "stream"]
 
@@ -77,10 +79,19 @@ class EventRoute:
                 changed = hints.take()
                 # A listener that comes back after a long silence need not look through what was not for it.
                 told = b"id: %d\n" % batches.seen + HEARTBEAT if isinstance(batches, Silence) and not changed else b""
+                if sum(batch.size for batch in batches) > LARGE:  # to join them is to copy them for each listener
+                    for piece in chain.from_iterable(batch.pieces() for batch in batches):
+                        yield piece
+                    if changed:
+                        yield changed
+                    del batches  # they are not held while the next are read
+                    continue
                 yield told or b"".join(batch.frames for batch in batches) + changed
 
+        connection = scope.get(CONNECTION)
+        held = nullcontext() if connection is None else connection.streaming()
         # Who is told whatever is asked is a person: the web app and terminals, and programs like them.
-        with hints, self._broker.presence.looking() if wanted.everything else nullcontext():
+        with held, hints, self._broker.presence.looking() if wanted.everything else nullcontext():
             await stream(frames(), receive, send)
 
 
@@ -215,6 +226,7 @@ async def follow(
     try:
         async for batches in feed.batches():
             yield batches
+            del batches
     finally:
         broker.feeds.leave(feed)
 

@@ -15,15 +15,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from handraise import words
 from handraise.server.gate import require
 from handraise.server.http import RouteNotFound
+from handraise.tables.tokens import FILES
+from handraise.text import words
 
-__all__ = ["PAGE_HEADERS", "Web"]
+__all__ = ["PAGE_HEADERS", "PATHS", "Web"]
 
 FOLDER = Path(__file__).parents[1] / "web"
 SHELL = "index.html"
 AT_THE_ROOT = ("sw.js", "manifest.webmanifest")  # a service worker reaches no further than where it lies
+PATHS = ("/", *(f"/{name}" for name in AT_THE_ROOT), "/app/")
 LEAST_TO_PACK = 500  # bytes under which gzip gains nothing that a packet would notice
 
 # What is served, by how its name ends; anything else in the folder is for those who work on it.
@@ -119,19 +121,25 @@ class Web:
         await response(scope, receive, send)
 
     async def _shell(self, request: Request) -> Response:
-        require(request.scope, "answer")
+        _require_files(request.scope)
         return self.file(SHELL).response(request.headers)
 
     async def _at_the_root(self, request: Request) -> Response:
-        require(request.scope, "answer")
+        _require_files(request.scope)
         return self.file(request.url.path.removeprefix("/")).response(request.headers)
 
     async def _in_the_app(self, request: Request) -> Response:
-        require(request.scope, "answer")
+        _require_files(request.scope)
         name = request.path_params["path"]
         if name in (SHELL, *AT_THE_ROOT):  # each file has one address
             raise RouteNotFound("the web app has no such file")
         return self.file(name).response(request.headers)
+
+
+def _require_files(scope: Scope) -> None:
+    """A cookie alone is enough for them. Raises Forbidden where the token may not answer, and so needs no app."""
+    if FILES not in scope["token"].scopes:
+        require(scope, "answer")
 
 
 def _files(folder: Path) -> Iterator[tuple[str, _File]]:

@@ -2,12 +2,12 @@
 
 import { effect, html, render, useErrorBoundary } from './vendor/preact.js';
 import { asOf, checkpoints, connection, countOfAll, find, isLoaded, start } from './core/desk.js';
-import { sweepDrafts } from './core/drafts.js';
+import { sweepDrafts, writeDrafts } from './core/drafts.js';
 import { idly, lazily, readTheRest } from './core/lazy.js';
 import { helpIsOpen } from './core/keys.js';
 import { announce, said } from './core/live.js';
 import { route } from './core/route.js';
-import { clockTime, learn, t } from './core/words.js';
+import { clockTime, learn, signedOut, t } from './core/words.js';
 import { applyTheme } from './core/theme.js';
 import './core/outbox.js';
 import { startNotifying } from './core/notify.js';
@@ -25,6 +25,7 @@ const Runs = lazily(() => import('./views/runs.js'), 'Runs', 'runs.css');
 const Session = lazily(() => import('./views/session.js'), 'Session', 'talk.css');
 const Sessions = lazily(() => import('./views/sessions.js'), 'Sessions');
 const Settings = lazily(() => import('./views/settings.js'), 'Settings');
+const Trust = lazily(() => import('./views/trust.js'), 'Trust', 'trust.css');
 const Unseen = idly(() => import('./cards/showings.js'), 'Unseen');
 
 const QUIET = 3000; // milliseconds after which what is not needed yet is read
@@ -66,12 +67,13 @@ function Guarded({ page, id }) {
   if (page === 'runs') return id ? html`<${Run} id=${id} />` : html`<${Runs} />`;
   if (page === 'sessions') return id ? html`<${Session} id=${id} />` : html`<${Sessions} />`;
   if (page === 'settings') return html`<${Settings} />`;
+  if (page === 'trust') return html`<${Trust} />`;
   return html`<${Inbox} />`;
 }
 
 /** @param {{to: string, page?: string, count?: number, children?: any}} props */
 function Tab({ to, page = '', count = 0, children }) {
-  const isHere = page === to || (to === '' && (page === 'ask' || page === 'diff')) || (to === 'sessions' && page === 'inspect');
+  const isHere = page === to || (to === '' && (page === 'ask' || page === 'diff')) || (to === 'sessions' && page === 'inspect') || (to === 'settings' && page === 'trust');
   return html`<a href=${`#/${to}`} aria-current=${isHere ? 'page' : undefined}
     >${children}${count > 0 && html` <span class="count">${count}</span>`}</a
   >`;
@@ -80,7 +82,7 @@ function Tab({ to, page = '', count = 0, children }) {
 function Banner() {
   const state = connection.value;
   if (state === 'signed-out')
-    return html`<p class="banner" role="alert">${t('app.signedOut', { command: 'handraise open' })}</p>`;
+    return html`<p class="banner" role="alert">${signedOut()}</p>`;
   if (asOf.value !== null)
     return html`<p class="banner" role="status">${t('app.asOf', { time: clockTime(new Date(asOf.value)) })}</p>`;
   if (state === 'lost' && isLoaded.value) return html`<p class="banner" role="status">${t('app.offline')}</p>`;
@@ -105,6 +107,9 @@ effect(() => {
   const state = connection.value;
   if (wasLost && state === 'live') announce(t('app.back'));
   wasLost = state === 'lost' || (wasLost && state !== 'live');
+});
+effect(() => {
+  if (connection.value === 'signed-out') writeDrafts(); // before the person leaves this page to sign in
 });
 // Another page begins at its top; one that wants to be read from the end goes there itself.
 effect(() => {

@@ -1,7 +1,9 @@
-// The service worker: the page opens without the desk, and notifications can be answered. It keeps files of the page
-// and nothing that the desk told.
+// The service worker: the page opens without the desk, and notifications can be answered. It keeps files of the page,
+// this browser's half of its session, and nothing that the desk told.
 
 const CACHE = 'handraise-page';
+const SESSION = 'handraise-session'; // in a cache of its own: a worker has no other storage that is as short to use
+const FRAMES = ['embed', 'frame', 'iframe', 'object'];
 
 /** @type {ServiceWorkerGlobalScope} */
 const worker = /** @type {any} */ (self);
@@ -14,6 +16,7 @@ const isOfThePage = (path) => path === '/' || path === '/manifest.webmanifest' |
 
 worker.addEventListener('fetch', (event) => {
   const url = new URL(event.request.url);
+  if (FRAMES.includes(event.request.destination)) return; // the desk sees who wants it there, and refuses
   if (event.request.method === 'GET' && url.origin === worker.location.origin && isOfThePage(url.pathname))
     event.respondWith(freshOrKept(url.pathname));
 });
@@ -26,7 +29,9 @@ worker.addEventListener('fetch', (event) => {
 async function freshOrKept(path) {
   const cache = await caches.open(CACHE);
   try {
-    const response = await fetch(path, { credentials: 'same-origin', cache: 'no-cache' });
+    // Without its cookie a browser gets the page that says how to sign in, and a program an error.
+    const accept = path === '/' ? 'text/html' : '*/*';
+    const response = await fetch(path, { credentials: 'same-origin', cache: 'no-cache', headers: { accept } });
     if (response.ok) await cache.put(path, response.clone());
     if (response.status < 500) return response;
     return (await cache.match(path)) ?? response;
@@ -39,7 +44,8 @@ async function freshOrKept(path) {
 
 worker.addEventListener('message', (event) => {
   const { kind } = event.data;
-  if (kind === 'keep') event.waitUntil(keep(event.data.paths));
+  if (kind === 'session') event.waitUntil(keepSession(event.data.secret));
+  else if (kind === 'keep') event.waitUntil(keep(event.data.paths));
   else if (kind === 'notify') event.waitUntil(notify(event.data.notification));
   else if (kind === 'close') event.waitUntil(close(event.data.tags));
 });
@@ -53,6 +59,18 @@ async function keepAll() {
 
 /** @param {string[]} paths */
 const keep = (paths) => Promise.all(paths.map((path) => freshOrKept(path).catch(() => undefined)));
+
+/** The page may be closed when a notification is answered, and a worker cannot read what pages keep. @param {string} secret */
+async function keepSession(secret) {
+  const cache = await caches.open(SESSION);
+  await cache.put('/', new Response(secret));
+}
+
+/** Empty where there is none. */
+async function sessionSecret() {
+  const cache = await caches.open(SESSION);
+  return (await (await cache.match('/'))?.text()) ?? '';
+}
 
 // Notifications ----------------------------------------------------------------------------------------------
 
@@ -85,7 +103,7 @@ async function send({ path, body }, tag) {
   const response = await fetch(path, {
     method: 'POST',
     credentials: 'same-origin',
-    headers: { 'content-type': 'application/json' },
+    headers: { 'content-type': 'application/json', 'x-handraise-session': await sessionSecret() },
     body: JSON.stringify(body),
   }).catch(() => null);
   if (!response?.ok) await show(tag); // the card says what is wrong

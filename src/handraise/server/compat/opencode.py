@@ -26,20 +26,20 @@ from urllib.parse import unquote
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from handraise.asks import Answer, Ask, Permission, Question
 from handraise.broker import Broker
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn
-from handraise.server.api import json_response
 from handraise.server.gate import require, source_of
 from handraise.server.http import RouteNotFound, WrongMethod, read_body
+from handraise.server.routes.api import json_response
 from handraise.server.stream import follow, stream
 from handraise.stores import Query
-from handraise.tokens import Token
-from handraise.wire import StoredEvent
+from handraise.tables.tokens import Token
+from handraise.wire import StoredEvent, check_values
 
 __all__ = ["from_ask", "routes", "to_answer"]
 
@@ -58,6 +58,8 @@ class _Kind(NamedTuple):
 QUESTION = _Kind("Question", "que")
 PERMISSION = _Kind("Permission", "per")
 
+TWIN = "/session/{session:path}/permissions/{id:path}"
+
 
 def routes(broker: Broker) -> list[Route]:
     desk = _Desk(broker)
@@ -71,14 +73,25 @@ def routes(broker: Broker) -> list[Route]:
         "/question/{id:path}/reply": desk.reply_question,
         "/question/{id:path}/reject": desk.reject_question,
         "/permission/{id:path}/reply": desk.reply_permission,
-        "/session/{session:path}/permissions/{id:path}": desk.reply_permission_of_session,
     }
     return [
         *(Route(path, handler) for path, handler in reads.items()),
         *(Route(path, _in_their_words(handler), methods=["POST"]) for path, handler in writes.items()),
+        _TwinRoute(TWIN, _in_their_words(desk.reply_permission_of_session), methods=["POST"]),
         Route("/event", _Events(broker)),
         Route("/global/event", _Events(broker, everywhere=True)),
     ]
+
+
+class _TwinRoute(Route):
+    """Takes the path apart as it was sent: a pattern with two open parts is compared in quadratic time."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match scope["raw_path"].split(b"/") if scope["type"] == "http" else ():
+            case [b"", b"session", _, b"permissions", _]:
+                is_meant = self.methods is not None and scope["method"] in self.methods
+                return Match.FULL if is_meant else Match.PARTIAL, {"endpoint": self.endpoint, "path_params": {}}
+        return Match.NONE, {}
 
 
 class _Desk:
@@ -86,14 +99,14 @@ class _Desk:
         self._broker = broker
 
     async def questions(self, request: Request) -> Response:
-        return json_response([from_ask(ask) for ask in await self._open(request) if ask.permission is None])
+        return self._listed(request, QUESTION)
 
     async def permissions(self, request: Request) -> Response:
-        return json_response([from_ask(ask) for ask in await self._open(request) if ask.permission is not None])
+        return self._listed(request, PERMISSION)
 
     async def status(self, request: Request) -> Response:
         """Clients ask for it after a reconnect, to drop requests whose session no longer works on anything."""
-        busy = {_prefixed("ses", ask.origin.session) for ask in await self._open(request)}
+        busy = {_prefixed("ses", ask.origin.session) async for ask in self._open(request)}
         directory = _directory(request)
         running = [record for record in await self._broker.sessions.newest() if record.state == "running"]
         busy |= {_prefixed("ses", record.id) for record in running if directory in (None, record.cwd)}
@@ -135,10 +148,27 @@ class _Desk:
             raise _not_found(PERMISSION, id)
         return await self._settle(request, ask, answer, kind=PERMISSION, id=id)
 
-    async def _open(self, request: Request) -> list[Ask]:
+    def _listed(self, request: Request, kind: _Kind) -> Response:
+        """Written ask by ask: there may be any number of them, and each may be large."""
+        require(request.scope, "answer")
+
+        async def pieces() -> AsyncIterator[bytes]:
+            begin = b"["
+            async for ask in self._open(request):
+                if _kind(ask) is kind:
+                    yield begin + to_json(from_ask(ask))
+                    begin = b","
+            yield b"]" if begin == b"," else b"[]"
+
+        headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+        return StreamingResponse(pieces(), media_type="application/json", headers=headers)
+
+    async def _open(self, request: Request) -> AsyncIterator[Ask]:
         require(request.scope, "answer")
         directory = _directory(request)
-        return [ask async for ask in self._broker.asks(state="asked") if _is_in(ask, directory)]
+        async for ask in self._broker.asks(state="asked"):
+            if _is_in(ask, directory):
+                yield ask
 
     async def _find(self, kind: _Kind, id: str, *, directory: str | None) -> Ask:
         for own in dict.fromkeys((id, id.removeprefix(f"{kind.prefix}_"))):
@@ -319,6 +349,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
     raw = await read_body(request.scope, request.receive)
     if not raw:
         raise _bad_request("Expected object, got undefined", kind="Payload")
+    check_values(raw)
     try:
         body = from_json(raw)
     except ValueError as invalid:

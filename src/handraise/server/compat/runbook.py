@@ -23,10 +23,10 @@ from starlette.types import Scope
 from handraise.asks import Answer, Ask
 from handraise.broker import Broker
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn, RunNotFound
-from handraise.server.api import json_response
 from handraise.server.gate import require, source_of
 from handraise.server.http import RouteNotFound, read_body
-from handraise.wire import time_text
+from handraise.server.routes.api import json_response
+from handraise.wire import check_values, time_text
 from handraise.workflow.journal import Journal, RunRecord
 from handraise.workflow.trace import agent_question, values
 
@@ -57,10 +57,9 @@ class _Desk:
         (run,) = _under_runs(request.scope, count=1)
         record = await self._run(run)
         waiting = [ask async for ask in self._broker.asks(state="asked", run=run) if ask.permission is None]
-        checkpoints = await self._journal.checkpoints(run=run, state="open")
         told = {
             **_state(record),
-            "pending_checkpoints": [checkpoint.id for checkpoint in checkpoints],
+            "pending_checkpoints": await self._journal.waiting_at(run),
             "pending_questions": [agent_question(ask) for ask in waiting],
         }
         return json_response(told)
@@ -71,6 +70,7 @@ class _Desk:
         if kind != "questions":
             raise RouteNotFound("there is no such route; `/openapi.json` lists them")
         raw = await read_body(request.scope, request.receive)
+        check_values(raw)
         await self._run(run)
         ask = await self._waiting(run, id)
         answer = _answer(ask, raw, by=token.name)

@@ -12,7 +12,7 @@ import { focusCard, middle } from './card.js';
 import { deliver } from './deliver.js';
 import { canChange, changed, Edit, original } from './permission_edit.js';
 import { always, More } from './permission_more.js';
-import { changesFiles, countOfFiles, hostOf, isFetch, isRead, Wanted } from './permission_object.js';
+import { changesFiles, countOfFiles, hostOf, isFetch, isPlan, isRead, Wanted } from './permission_object.js';
 
 /** @typedef {import('../core/api.js').Ask} Ask */
 /** @typedef {'more' | 'change' | 'why'} Panel */
@@ -27,8 +27,8 @@ const short = (text) => middle(inert(text.replace(/\s+/gu, ' ')), LONGEST_NAME);
 export function titleOf({ permission, origin }) {
   const agent = short(origin.agent);
   if (!permission) return agent;
-  const { kind, command, paths, url, tool } = permission;
-  if (kind === 'plan') return t('perm.title.plan', { agent });
+  const { command, paths, url, tool } = permission;
+  if (isPlan(permission)) return t('perm.title.plan', { agent });
   if (command !== undefined) return t('perm.title.command', { agent });
   if (changesFiles(permission)) return t('perm.title.edit', { agent, count: countOfFiles(permission) });
   if (isRead(permission)) return t('perm.title.read', { agent, path: short(paths[0]) });
@@ -44,6 +44,7 @@ function effectOf(risk) {
   if (risk === 'sandbox') return t('risk.sandbox');
   if (risk === 'secrets') return t('risk.secrets');
   if (risk === 'privileges') return t('risk.privileges');
+  if (risk === 'later') return t('risk.later');
   if (risk === 'unreadable') return t('risk.unreadable');
   return inert(risk);
 }
@@ -155,9 +156,10 @@ export function Permission({ ask, isInert, children }) {
   return html`<div class="permission" ref=${root}>
     <${Wanted} ask=${ask} />
     <${Facts} ask=${ask} />
-    ${isRisky(ask) &&
+    ${(isRisky(ask) || ask.doubt) &&
     html`<div class="warning">
       ${ask.risks?.map((risk) => html`<p data-risk=${risk}><span aria-hidden="true">⚠ </span>${t('perm.risky', { effect: effectOf(risk) })}</p>`)}
+      ${ask.doubt && html`<p data-doubt><span aria-hidden="true">⚠ </span>${t('perm.doubt', { why: inert(ask.doubt) })}</p>`}
     </div>`}
     ${children}
     <div class="actions">
@@ -242,8 +244,9 @@ export function Permission({ ask, isInert, children }) {
 
 /** Where it would happen, with what, and why. @param {{ask: Ask}} props */
 function Facts({ ask }) {
-  const { cwd = ask.origin.cwd, tool, summary, command, paths, kind } = /** @type {import('../types/api').Permission} */ (ask.permission);
-  const isSaid = kind === 'plan' || [command, ...paths].some((text) => text !== undefined && flat(text) === flat(summary));
+  const permission = /** @type {import('../types/api').Permission} */ (ask.permission);
+  const { cwd = ask.origin.cwd, tool, summary, command, paths } = permission;
+  const isSaid = isPlan(permission) || [command, ...paths].some((text) => text !== undefined && flat(text) === flat(summary));
   return html`<dl class="perm-facts">
     ${cwd && html`<div><dt>${t('perm.fact.folder')}</dt><dd><bdi class="path" dir="ltr">${inert(cwd)}</bdi></dd></div>`}
     <div><dt>${t('perm.fact.tool')}</dt><dd><${Plain} text=${tool} limit=${120} /></dd></div>

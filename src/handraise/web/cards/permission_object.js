@@ -14,9 +14,15 @@ const LONGEST_VALUE = 4000;
 const FETCHES = ['fetch', 'webfetch', 'web_fetch', 'read_web_page'];
 const READS = ['read', 'read_file', 'read_many_files', 'view', 'list', 'ls', 'list_directory', 'glob', 'grep', 'search'];
 
+/** A plan and nothing else. One that also names a command, files or an address wants to do something.
+ * @param {PermissionWanted} permission */
+export const isPlan = ({ kind, command, paths, url, diff }) =>
+  kind === 'plan' && command === undefined && paths.length === 0 && url === undefined && diff === undefined;
+
 /** Whether it is about changing files. Agents name their tools as they like. @param {PermissionWanted} permission */
-export function changesFiles({ command, kind, tool, diff, paths }) {
-  if (command !== undefined || kind === 'plan') return false;
+export function changesFiles(permission) {
+  const { command, tool, diff, paths } = permission;
+  if (command !== undefined || isPlan(permission)) return false;
   return diff !== undefined || (/edit|write|patch/iu.test(tool) && paths.length > 0);
 }
 
@@ -29,6 +35,30 @@ function namedFiles(permission) {
   const found = named.get(permission) ?? (diff === undefined ? [] : filesOf(diff, paths));
   named.set(permission, found);
   return found;
+}
+
+/** @param {string} path */
+function normal(path) {
+  /** @type {string[]} */
+  const parts = [];
+  for (const part of path.split('/')) {
+    if (part === '..') parts.pop();
+    else if (part !== '' && part !== '.') parts.push(part);
+  }
+  return `/${parts.join('/')}`;
+}
+
+/** Where a file really lies, if a link leads elsewhere than its path says; as `shown_paths` of the desk has it.
+ * @param {PermissionWanted} permission @param {string} path */
+function leadsTo({ paths, resolved, cwd, resolved_cwd: realCwd }, path) {
+  const real = resolved?.length === paths.length ? resolved[paths.indexOf(path)] : undefined;
+  if (real === undefined) return null;
+  const isWhole = path.startsWith('/');
+  const written = normal(isWhole ? path : `${cwd ?? ''}/${path}`);
+  const said = [written, ...(realCwd === undefined || isWhole ? [] : [normal(`${realCwd}/${path}`)])];
+  const here = normal(cwd ?? '');
+  if (realCwd !== undefined && cwd !== undefined && written.startsWith(`${here}/`)) said.push(realCwd + written.slice(here.length));
+  return said.includes(real) ? null : real;
 }
 
 /** The files it is about that no diff shows. @param {PermissionWanted} permission */
@@ -67,7 +97,8 @@ export function Wanted({ ask }) {
   const { command, paths, diff, url, input } = permission;
   const parts = ask.commands ?? [];
   const plan = planOf(permission);
-  const others = unshown(permission);
+  const hidden = unshown(permission);
+  const others = paths.filter((path) => hidden.includes(path) || leadsTo(permission, path) !== null);
   const isBare = command === undefined && paths.length === 0 && diff === undefined && url === undefined && plan === null;
   const host = hostOf(url);
   const rest = restOf(permission);
@@ -87,7 +118,10 @@ export function Wanted({ ask }) {
     </div>`}
     ${others.length > 0 &&
     html`<ul class="object paths" data-object="paths">
-      ${others.map((path) => html`<li><code dir="ltr">${exact(path)}</code></li>`)}
+      ${others.map((path) => {
+        const real = leadsTo(permission, path);
+        return html`<li><code dir="ltr">${exact(path)}</code>${real !== null && html` → <code dir="ltr" data-real>${exact(real)}</code>`}</li>`;
+      })}
     </ul>`}
     ${diff !== undefined && html`<${Diff} text=${diff} paths=${paths} link=${href('diff', ask.id)} />`}
     ${changesFiles(permission) && diff === undefined && html`<p class="quiet-text">${t('perm.noDiff')}</p>`}

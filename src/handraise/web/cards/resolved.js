@@ -18,6 +18,7 @@ export function channelName(via) {
   if (via === 'terminal') return t('channel.terminal');
   if (via === 'http') return t('channel.http');
   if (via === 'link') return t('channel.link');
+  if (via === 'notification') return t('channel.notification');
   if (via === 'policy') return t('channel.policy');
   return inert(via);
 }

@@ -4,7 +4,7 @@ import { html, useEffect, useRef } from '../vendor/preact.js';
 import { Refused, reasonOf } from '../core/api.js';
 import { sendingOf } from '../core/outbox.js';
 import { inert } from '../core/text.js';
-import { t } from '../core/words.js';
+import { signedOut, t } from '../core/words.js';
 import { deliver } from './deliver.js';
 import { answerText, channelName, outcome } from './resolved.js';
 
@@ -14,6 +14,7 @@ import { answerText, channelName, outcome } from './resolved.js';
 export function troubleText(error, ask) {
   if (error instanceof Refused) {
     if (error.code === 'already_answered') return alreadyText(error.fields, ask);
+    if (error.status === 401) return signedOut();
     if (error.code === 'ask_withdrawn') return t('error.withdrawn', { agent: inert(ask.origin.agent) });
   }
   return t('error.sendFailed', { reason: inert(reasonOf(error)) });

@@ -1,5 +1,7 @@
 // Calls to the desk's public API, as in /openapi.json, and what can go wrong with them.
 
+import { sessionHeaders } from './session.js';
+
 /** @typedef {import('../types/api').Ask} Ask */
 /** @typedef {import('../types/api').Session} Session */
 /** @typedef {import('../types/api').Checkpoint} Checkpoint */
@@ -34,7 +36,7 @@ export async function call(path, { method = 'GET', body, signal } = {}) {
       method,
       signal,
       body: body === undefined ? undefined : JSON.stringify(body),
-      headers: body === undefined ? {} : { 'content-type': 'application/json' },
+      headers: { ...sessionHeaders(), ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
       credentials: 'same-origin',
       cache: 'no-store',
     });
@@ -75,6 +77,19 @@ export async function* pagesOfAsks(query) {
     const page = await call(`/v1/asks?${new URLSearchParams({ ...query, ...(after ? { after } : {}) })}`);
     yield page.asks;
     if (page.next === undefined || page.next === null) return;
+    after = String(page.next);
+  }
+}
+
+/** All of a list of checkpoints. @param {Record<string, string>} query @returns {Promise<Checkpoint[]>} */
+export async function allCheckpoints(query) {
+  /** @type {Checkpoint[]} */
+  const found = [];
+  let after = '';
+  for (;;) {
+    const page = await call(`/v1/checkpoints?${new URLSearchParams({ ...query, ...(after ? { after } : {}) })}`);
+    found.push(...page.checkpoints);
+    if (page.next === undefined || page.next === null) return found;
     after = String(page.next);
   }
 }

@@ -3,7 +3,7 @@
 // Asks are signals, so that an event draws one card again and nothing else.
 
 import { batch, computed, signal } from '../vendor/preact.js';
-import { call, pagesOfAsks, pathOf } from './api.js';
+import { allCheckpoints, call, pagesOfAsks, pathOf } from './api.js';
 import { look, second } from './clock.js';
 import { recall, keep } from './memory.js';
 import { Stream } from './stream.js';
@@ -180,8 +180,7 @@ function tell(type, ask) {
 
 /** Those that were shown stay when they are settled, as asks do; new ones come behind them. */
 async function readCheckpoints() {
-  /** @type {Checkpoint[]} */
-  const open = (await call('/v1/checkpoints?state=open')).checkpoints;
+  const open = await allCheckpoints({ state: 'open' });
   const found = new Map(open.map((each) => [each.id, each]));
   const gone = checkpoints.peek().filter((each) => each.state === 'open' && !found.has(each.id));
   for (const { id } of gone) {

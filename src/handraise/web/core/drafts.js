@@ -57,5 +57,8 @@ export function sweepDrafts(isOpen) {
   }
 }
 
+/** Write all of them again: a browser may have dropped what it kept while this page was open. */
+export const writeDrafts = () => [...drafts.keys()].forEach(write);
+
 // A tab may be closed before the pause is over.
 addEventListener('pagehide', () => [...writing.keys()].forEach(write));

@@ -2,14 +2,18 @@
 
 import { effect, signal } from '../vendor/preact.js';
 import { pathOf } from './api.js';
-import { countOfAll, isRisky, onEvent, stream } from './desk.js';
+import { countOfAll, onEvent, stream } from './desk.js';
 import { headerOf } from './live.js';
 import { keep, recall } from './memory.js';
+import { sessionSecret } from './session.js';
 import { inert } from './text.js';
 import { language, t } from './words.js';
 
 /** @typedef {import('./api.js').Ask} Ask */
+/** @typedef {NonNullable<Ask['permission']>} Permission */
 /** @typedef {'impossible' | 'insecure' | 'denied' | 'off' | 'on'} NotifyState */
+
+const LONGEST = 300; // characters of a command that are shown; the desk refuses a yes to what is longer
 
 export const notifyState = signal(state());
 
@@ -51,6 +55,7 @@ export async function startNotifying() {
   navigator.serviceWorker.addEventListener('message', ({ data }) => {
     if (data.kind === 'open') location.hash = data.hash;
   });
+  post({ kind: 'session', secret: sessionSecret() });
   effect(() => void post({ kind: 'keep', paths: [`/app/words/${language.value}.json`] }));
   onEvent((_, ask, isNew) => {
     if (!stream.leads) return; // one tab is enough
@@ -68,11 +73,17 @@ export function notification(ask) {
   const buttons = actionsOf(ask);
   return {
     title,
-    body: inert(body ?? '').slice(0, 300),
+    body: inert(body ?? '').slice(0, LONGEST),
     tag: ask.id,
     actions: buttons.map(({ action, title }) => ({ action, title })),
     requests: Object.fromEntries(buttons.map(({ action, path, body }) => [action, { path, body }])),
   };
+}
+
+/** Whether a notification shows all that is allowed with it: a command, and nothing beside it. @param {Permission} permission */
+function isShownWhole({ command, summary, cwd, diff, paths, url, input }) {
+  if (!command || inert(command).length > LONGEST || diff || url || paths?.length) return false;
+  return Object.values(input ?? {}).every((value) => [command, summary, cwd].includes(/** @type {any} */ (value)));
 }
 
 /** At most two buttons, and none for what should not be one click. @param {Ask} ask */
@@ -80,10 +91,11 @@ function actionsOf(ask) {
   const sender = { via: 'web', ...(recall('name', '') ? { by: recall('name', '') } : {}) };
   const path = pathOf('asks', ask.id, 'answer');
   if (ask.permission) {
-    if (isRisky(ask)) return [];
+    if (ask.only_at_desk || !isShownWhole(ask.permission)) return [];
+    const pressed = { ...sender, via: 'notification' }; // the desk allows from there only what one can show whole
     return [
-      { action: 'once', title: t('perm.allowOnce'), path, body: { reply: 'once', ...sender } },
-      { action: 'reject', title: t('perm.deny'), path, body: { reply: 'reject', ...sender } },
+      { action: 'once', title: t('perm.allowOnce'), path, body: { reply: 'once', ...pressed } },
+      { action: 'reject', title: t('perm.deny'), path, body: { reply: 'reject', ...pressed } },
     ];
   }
   const [question, ...others] = ask.questions;

@@ -93,6 +93,10 @@ async function flush() {
       take(id, told);
     } catch (error) {
       if (error instanceof Unreachable) return; // it is kept
+      if (error instanceof Refused && error.status === 401) {
+        connection.value = 'signed-out'; // a stream that is open may not have heard of it yet
+        return;
+      }
       if (error instanceof Refused && error.status >= 500) return;
       note(id, undefined);
       sendingOf(id).value = { state: 'failed', error, again: () => send(id, path, body) };

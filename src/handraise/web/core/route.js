@@ -30,5 +30,8 @@ function decoded(part) {
 /** @param {...string} parts */
 export const href = (...parts) => `#/${parts.map(encodeURIComponent).join('/')}`;
 
+/** Where the project around a folder is looked at, to be trusted. @param {string} cwd */
+export const trustHref = (cwd) => `#/trust?${new URLSearchParams({ cwd })}`;
+
 /** @param {...string} parts */
 export const go = (...parts) => (location.hash = href(...parts));

@@ -3,7 +3,8 @@
 // Every event says which one came before it, so that a tab that missed some knows, and reads everything again. Where
 // there are no locks (a plain-HTTP address that is not this machine) each tab listens for itself.
 
-import { Refused, Unreachable } from './api.js';
+import { Refused } from './api.js';
+import { sessionHeaders } from './session.js';
 
 /** @typedef {{type: string, at: string, ask?: import('./api.js').Ask, what?: string[], through?: number}} Told */
 /** @typedef {import('../types/api').Draft} Draft */
@@ -124,9 +125,8 @@ export class Stream {
     let pause = FIRST_PAUSE;
     while (!this._ended.signal.aborted) {
       try {
-        if (this._cursor < 0) await this._read();
-        if (this._cursor < 0) throw new Unreachable('nothing could be read');
-        await this._listen(() => (pause = FIRST_PAUSE));
+        if (this._cursor < 0) await this._read(); // says what is wrong
+        if (this._cursor >= 0) await this._listen(() => (pause = FIRST_PAUSE));
       } catch (error) {
         if (this._ended.signal.aborted) return;
         this._say(error instanceof Refused && error.status === 401 ? 'signed-out' : 'lost');
@@ -142,7 +142,7 @@ export class Stream {
     let timer = setTimeout(() => silence.abort(), SILENCE);
     try {
       const response = await fetch('/v1/events?also=checkpoints,sessions,runs,chats,showings', {
-        headers: { 'last-event-id': String(this._cursor), accept: 'text/event-stream' },
+        headers: { ...sessionHeaders(), 'last-event-id': String(this._cursor), accept: 'text/event-stream' },
         credentials: 'same-origin',
         cache: 'no-store',
         signal: AbortSignal.any([this._ended.signal, silence.signal]),

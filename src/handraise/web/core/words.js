@@ -53,6 +53,9 @@ export function t(key, values = {}) {
   return (text ?? key).replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
 }
 
+/** How to sign in. An address is signed in by itself: `localhost` is not `127.0.0.1`. */
+export const signedOut = () => t('app.signedOut', { command: 'handraise open', address: location.host });
+
 // Times ------------------------------------------------------------------------------------------------------
 
 /** The language as the browser's owner writes it, such as British English, whose clock has 24 hours. */

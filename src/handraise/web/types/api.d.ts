@@ -46,9 +46,13 @@ export interface Ask {
   delivery_error: string | null;
   withdrawn_reason: string | null;
   /** Of a permission: what it can do that people should think twice about. It leaves out nothing that it knows, and it does not know everything. */
-  risks?: ("delete" | "push" | "spend" | "sandbox" | "secrets" | "privileges" | "unreadable")[];
+  risks?: ("delete" | "push" | "spend" | "sandbox" | "secrets" | "privileges" | "later" | "unreadable")[];
   /** Of a permission: the commands of its line, in order, where there is more than one. */
   commands?: string[];
+  /** Of a permission: why it cannot be said for certain what it does. Not there where it can be. */
+  doubt?: string;
+  /** Of a permission: why an answer link, a notification or a place that does not say for sure who answers can only refuse it. Not there where they can allow it. */
+  only_at_desk?: string;
 }
 
 /** What `POST /v1/asks` takes. */
@@ -182,6 +186,14 @@ export interface Origin {
   extra?: Record<string, unknown>;
 }
 
+/** A part of a project as a person saw it. */
+export interface PartBody {
+  /** As `GET /v1/trust` told it. */
+  name: string;
+  /** As `GET /v1/trust` told it: what the person saw. */
+  fingerprint: string;
+}
+
 /** What an agent wants to do. A plan that wants approval is `kind="plan"`. */
 export interface Permission {
   tool: string;
@@ -196,6 +208,8 @@ export interface Permission {
   replies: string[];
   scopes: Scope[];
   editable: boolean;
+  resolved?: string[];
+  resolved_cwd?: string;
   extra?: Record<string, unknown>;
 }
 
@@ -213,6 +227,8 @@ export interface PermissionSent {
   replies?: string[];
   scopes?: ScopeSent[];
   editable?: boolean;
+  resolved?: string[] | null;
+  resolved_cwd?: string | null;
   extra?: Record<string, unknown> | null;
 }
 
@@ -292,7 +308,7 @@ export interface Scope {
   id: string;
   label: string;
   patterns: string[];
-  /** The desk remembers it, for the session and its subagents; the agent is only ever told `once`. */
+  /** The desk keeps it as rules for the session and its subagents, and the agent is only ever told `once`. A pattern that no rule can say for certain is not kept. */
   by_desk?: boolean;
   extra?: Record<string, unknown>;
 }
@@ -302,7 +318,7 @@ export interface ScopeSent {
   id: string;
   label?: string;
   patterns?: string[];
-  /** The desk remembers it, for the session and its subagents; the agent is only ever told `once`. */
+  /** The desk keeps it as rules for the session and its subagents, and the agent is only ever told `once`. A pattern that no rule can say for certain is not kept. */
   by_desk?: boolean | null;
   extra?: Record<string, unknown> | null;
 }
@@ -339,6 +355,13 @@ export interface ShowingBody {
 export interface TokenBody {
   name: string;
   scopes: ("ask" | "answer" | "admin")[];
+}
+
+/** What `POST /v1/trust` takes. */
+export interface TrustBody {
+  /** A folder of the project, on the machine of the desk. */
+  cwd: string;
+  parts: PartBody[];
 }
 
 export interface WithdrawBody {
@@ -508,6 +531,8 @@ export interface Message {
 
 export interface Messages {
   messages: Message[];
+  /** Only where there are more: give it as `after` to read on, or as `before` if you did. */
+  next?: string;
 }
 
 export interface Wire {
@@ -578,6 +603,8 @@ export interface Workflow {
   input: Record<string, unknown> | null;
   /** Why the file cannot be loaded; then `name` is the file's. */
   problem?: string;
+  /** With `problem`: nobody trusted it as it is now. */
+  untrusted?: boolean;
 }
 
 export interface Workflows {
@@ -719,7 +746,7 @@ export interface ChatBlock {
   };
   /** Of an action. `question_request` is a question. */
   action_type?: string;
-  /** Of an action. That of a question is a ChatQuestion. */
+  /** Of an action. That of a question is a ChatQuestion. Of an error about a question that was not allowed: `violation`, a key of our catalogue, and what is filled in. */
   extra?: Record<string, unknown>;
 }
 
@@ -826,6 +853,7 @@ export interface Checkpoint {
 
 export interface Checkpoints {
   checkpoints: Checkpoint[];
+  next?: string;
 }
 
 export interface RunbookRun {
@@ -868,8 +896,14 @@ export interface Rule {
   message?: string;
   to?: string[];
   timeout?: number;
+  /** It holds for this session and its subagents: somebody said `always` there. */
+  session?: string;
+  /** Who said that. */
+  by?: string;
   /** Why it can never match. */
   never?: string;
+  /** What it allows that its author may not see. */
+  warnings?: string[];
 }
 
 export interface Rules {
@@ -883,6 +917,38 @@ export interface RuleTest {
   rule: Rule | null;
   why: string[];
   problems: string[];
+}
+
+export interface Part {
+  /** What it is called in the project, such as `rules`. */
+  name: string;
+  kind: "agents" | "policy" | "rules" | "workflow";
+  /** The folder of the project. */
+  project: string;
+  /** `changed` is one that was trusted before. Only what is `trusted` is used. */
+  state: "trusted" | "changed" | "new";
+  /** What it would do; of a changed one, what changed. */
+  lines: string[];
+  /** Why nobody can trust it, and what helps. */
+  problems: string[];
+  /** Files of other users, who can change them. */
+  owners: string[];
+  /** Stands for what is shown. Null if nobody can trust it. */
+  fingerprint: string | null;
+}
+
+export interface TrustedProject {
+  project: string;
+  parts: string[];
+}
+
+export interface Trust {
+  cwd: string | null;
+  parts: Part[];
+  /** Files of workflows that cannot be read. */
+  problems: string[];
+  /** All that are trusted on this machine. */
+  projects: TrustedProject[];
 }
 
 export interface AcpMessage {
@@ -1016,6 +1082,10 @@ export interface AnswerLink {
 
 export interface SignInLink {
   url: string;
+}
+
+export interface Proof {
+  proof: string;
 }
 
 export interface Health {
@@ -1221,6 +1291,18 @@ export interface OutputDoesNotFit {
   }[];
 }
 
+export interface WorkflowNotTrusted {
+  error: "workflow_not_trusted";
+  message: string;
+  file?: string;
+}
+
+export interface PartChanged {
+  error: "part_changed";
+  message: string;
+  name: string;
+}
+
 export interface WorkflowBroken {
   error: "workflow_broken";
   message: string;
@@ -1339,6 +1421,8 @@ export type Refusal =
   | RunEnded
   | InputDoesNotFit
   | OutputDoesNotFit
+  | WorkflowNotTrusted
+  | PartChanged
   | WorkflowBroken
   | AcpNotFound
   | RequestNotFound

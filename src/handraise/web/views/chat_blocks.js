@@ -18,7 +18,7 @@ export function Block({ block, isNew, hasAsks }) {
   if (type === 'content') return html`<${Growing} text=${text} />`;
   if (type === 'reasoning_content') return html`<${Reasoning} text=${text} />`;
   if (type === 'tool_call' && call) return html`<${Tool} call=${call} status=${block.status ?? ''} />`;
-  if (type === 'error') return html`<${Failure} text=${text} isNew=${isNew} />`;
+  if (type === 'error') return html`<${Failure} text=${violationIn(block) ?? text} isNew=${isNew} />`;
   const asked = type === 'action' ? questionIn(block) : null;
   if (asked) return html`<${QuestionBlock} asked=${asked} isNew=${isNew} hasAsks=${hasAsks} />`;
   return html`<div class="note action" data-action-type=${inert(String(block.action_type ?? type))}>
@@ -114,6 +114,15 @@ function pretty(params) {
   } catch {
     return String(params);
   }
+}
+
+/** Why the model was not allowed to ask, in the reader's language. @param {ChatBlock} block */
+function violationIn({ extra }) {
+  const values = { tool: String(extra?.tool), other: String(extra?.other), times: String(extra?.times) };
+  if (extra?.violation === 'chat.violation.several') return t('chat.violation.several', values);
+  if (extra?.violation === 'chat.violation.after') return t('chat.violation.after', values);
+  if (extra?.violation === 'chat.violation.beside') return t('chat.violation.beside', values);
+  return undefined;
 }
 
 /** Said aloud only where it happens while somebody looks. @param {{text: string, isNew: boolean}} props */

@@ -10,10 +10,12 @@ import { Graph, Time } from './run_graph.js';
 import { headingOfStep, StepCards, StepDetails } from './run_step.js';
 import { isOpen, Story } from './run_story.js';
 import { Trace } from './run_trace.js';
-import { Folded, refusal, StateMark } from './run_words.js';
+import { Folded, isUntrusted, refusal, StateMark, TrustLink } from './run_words.js';
 
 /** @typedef {import('../types/api').Run} RunRecord */
 /** @typedef {{kind: 'cancel' | 'retry' | 'rerun', from: string | null}} Order from: the step that a retry begins with */
+
+const UNTRUSTED = 'handraise trust'; // what a run that was parked for that says to type
 
 /** @param {{id: string}} props */
 export function Run({ id }) {
@@ -44,6 +46,7 @@ export function Run({ id }) {
     <${Facts} run=${run} story=${story} />
     ${order && html`<${Confirm} key=${JSON.stringify(order)} story=${story} order=${order} close=${() => setOrder(null)} />`}
     ${run.error && run.state !== 'cancelled' && html`<${Plain} as="p" class="error lines" text=${run.error} limit=${20_000} />`}
+    ${run.state === 'parked' && run.error?.includes(UNTRUSTED) && html`<${TrustLink} cwd=${run.cwd} />`}
     <${Body} story=${story} retry=${goesOn ? null : (/** @type {string} */ from) => setOrder({ kind: 'retry', from })} />
     <${Trace} story=${story} />
   </section>`;
@@ -75,6 +78,8 @@ function Body({ story, retry }) {
   const places = story.places.value;
   for (const place of places) for (const open of story.waiting(place)) story.seen.add(open);
   const waiting = places.filter((place) => place !== step?.id && isSeen(story, place));
+  // Where it was drawn first. To move it when the run ends would move the cards, and take the focus from them.
+  const isBelow = useRef(isOpen(run)).current;
   const isWide = story.outline.value.some((part) => 'branches' in part && part.branches.length > 2);
 
   /** @param {string} wanted */
@@ -107,9 +112,9 @@ function Body({ story, retry }) {
     </section>
     <div class="run-side" onKeyDown=${press}>
       ${step && html`<${StepDetails} key=${step.id} story=${story} step=${step} retry=${retry && step.attempts.length > 0 ? () => retry(step.id) : null} />`}
-      ${!isOpen(run) && values}
+      ${!isBelow && values}
       ${waiting.map((place) => html`<${StepCards} key=${place} story=${story} step=${place} />`)}
-      ${isOpen(run) && values}
+      ${isBelow && values}
     </div>
   </div>`;
 }
@@ -137,14 +142,15 @@ function Button({ kind, isBusy = false, setOrder }) {
 /** Says what will be done, and does it. @param {{story: Story, order: Order, close: () => void}} props */
 function Confirm({ story, order, close }) {
   const [plan, setPlan] = useState('');
-  const [problem, setProblem] = useState('');
+  const [failure, setFailure] = useState(/** @type {unknown} */ (null));
+  const problem = failure === null ? '' : refusal(failure);
   const [isSending, setSending] = useState(false);
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
     box.current?.focus();
     if (order.kind === 'cancel') setPlan(t('run.cancel.plan'));
     else if (order.kind === 'rerun') setPlan(t('run.rerun.plan'));
-    else story.retry(order.from, true).then((told) => setPlan(planText(told)), (error) => setProblem(refusal(error)));
+    else story.retry(order.from, true).then((told) => setPlan(planText(told)), setFailure);
   }, []);
   const done = () => {
     close();
@@ -152,13 +158,13 @@ function Confirm({ story, order, close }) {
   };
   const send = async () => {
     setSending(true);
-    setProblem('');
+    setFailure(null);
     try {
       if (order.kind === 'rerun') return void go('runs', (await story.rerun()).id);
       await (order.kind === 'cancel' ? story.cancel() : story.retry(order.from, false));
       done();
     } catch (error) {
-      setProblem(refusal(error));
+      setFailure(error);
       setSending(false);
     }
   };
@@ -169,6 +175,7 @@ function Confirm({ story, order, close }) {
   return html`<div class="panel confirm" role="group" aria-label=${orderText(order.kind)} tabindex="-1" ref=${box} onKeyDown=${press}>
     <p role="status"><bdi>${plan || (problem ? '' : t('app.loading'))}</bdi></p>
     ${problem && html`<p class="error" role="alert"><bdi>${problem}</bdi></p>`}
+    ${isUntrusted(failure) && html`<${TrustLink} cwd=${story.run.value?.cwd ?? ''} />`}
     <div class="actions">
       ${plan && html`<button type="button" class=${order.kind === 'cancel' ? 'danger' : 'primary'} data-action="confirm" disabled=${isSending} onClick=${send}>${confirmText(order.kind)}</button>`}
       <button type="button" class="quiet" data-action="leave" onClick=${done}>${t('action.back')}</button>

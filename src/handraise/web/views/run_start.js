@@ -7,7 +7,7 @@ import { formOf, outputOf } from '../cards/checkpoint_form.js';
 import { go } from '../core/route.js';
 import { inert, Plain } from '../core/text.js';
 import { t } from '../core/words.js';
-import { refusal } from './run_words.js';
+import { isUntrusted, refusal, TrustLink } from './run_words.js';
 
 /** @typedef {import('../types/api').Workflow} Workflow */
 /** @typedef {import('../cards/checkpoint_form.js').Filled} Filled */
@@ -58,6 +58,9 @@ export function StartForm({ last }) {
   </section>`;
 }
 
+/** @param {string} file */
+const folderOf = (file) => file.slice(0, file.lastIndexOf('/')) || '/';
+
 /** @param {{workflow: Workflow, cwd: string}} props */
 function Chosen({ workflow, cwd }) {
   const form = useMemo(() => formOf(workflow.input ?? {}), [workflow]);
@@ -91,7 +94,9 @@ function Chosen({ workflow, cwd }) {
       toProblem();
     }
   };
-  if (workflow.problem) return html`<${Plain} as="p" class="error lines" text=${workflow.problem} limit=${4000} />`;
+  if (workflow.problem)
+    return html`<${Plain} as="p" class="error lines" text=${workflow.problem} limit=${4000} />
+      ${workflow.untrusted && html`<${TrustLink} cwd=${cwd || folderOf(workflow.file)} />`}`;
   return html`<form class="checkpoint-form" novalidate onSubmit=${start} aria-label=${inert(workflow.name)}>
     ${workflow.description && html`<${Plain} as="p" text=${workflow.description} />`}
     <p class="facts">
@@ -110,7 +115,7 @@ function Chosen({ workflow, cwd }) {
         }}
       />`,
     )}
-    ${failure !== null && html`<div class="error" role="alert" tabindex="-1"><p><bdi>${t('sessions.form.failed', { reason: refusal(failure) })}</bdi></p></div>`}
+    ${failure !== null && html`<div class="error" role="alert" tabindex="-1"><p><bdi>${t('sessions.form.failed', { reason: refusal(failure) })}</bdi></p>${isUntrusted(failure) && html`<${TrustLink} cwd=${cwd || folderOf(workflow.file)} />`}</div>`}
     <div class="actions"><button class="primary" data-action="start" disabled=${isSending}>${t('sessions.form.go')}</button></div>
   </form>`;
 }

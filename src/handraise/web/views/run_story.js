@@ -1,7 +1,7 @@
 // One run as the desk tells it: its record, its trace as far as it goes, what its agents asked and what waits for people.
 
 import { batch, computed, effect, signal } from '../vendor/preact.js';
-import { Refused, call, pagesOfAsks, pathOf, post } from '../core/api.js';
+import { Refused, allCheckpoints, call, pagesOfAsks, pathOf, post } from '../core/api.js';
 import { calmly, checkpoints, find, onEvent, put, runsChanged } from '../core/desk.js';
 import { Steps } from './run_steps.js';
 
@@ -13,7 +13,6 @@ import { Steps } from './run_steps.js';
 /** @typedef {import('./run_steps.js').Step} Step */
 /** @typedef {import('./run_words.js').State} State */
 
-const PAGE = 200; // events that the desk tells at a time; fewer are the last
 
 export class Story {
   /** @param {string} id */
@@ -126,7 +125,7 @@ export class Story {
         this._next = page.next;
         this._take(page.events);
         count += page.events.length;
-      } while (page.events.length >= PAGE && !this._isOver);
+      } while (page.events.length > 0 && !this._isOver);
       if (count > 0 || page.state !== this.run.peek()?.state) await this._look();
     } catch (error) {
       if (error instanceof Refused && error.status === 404) this.isMissing.value = true;
@@ -147,11 +146,11 @@ export class Story {
   async _look() {
     const [run, found] = await Promise.all([
       call(pathOf('runs', this.id)),
-      call(`/v1/checkpoints?${new URLSearchParams({ run: this.id })}`),
+      allCheckpoints({ run: this.id }),
     ]);
     batch(() => {
       if (!isSame(run, this.run.peek())) this._tell(run);
-      if (!isSame(found.checkpoints.map(stateIn), this._checkpoints.peek().map(stateIn))) this._checkpoints.value = found.checkpoints;
+      if (!isSame(found.map(stateIn), this._checkpoints.peek().map(stateIn))) this._checkpoints.value = found;
     });
   }
 

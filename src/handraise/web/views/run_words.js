@@ -2,6 +2,7 @@
 
 import { computed, html, useMemo, useState } from '../vendor/preact.js';
 import { Refused, reasonOf } from '../core/api.js';
+import { trustHref } from '../core/route.js';
 import { inert, Plain } from '../core/text.js';
 import { duration, language, t } from '../core/words.js';
 
@@ -57,7 +58,13 @@ export const timeOfDay = (at) => formats.value.time.format(new Date(at));
 
 /** What the desk has against it, for people. @param {unknown} error */
 export const refusal = (error) =>
-  error instanceof Refused && error.status === 403 ? t('run.forbidden') : inert(reasonOf(error));
+  error instanceof Refused && error.code === 'forbidden' ? t('run.forbidden') : inert(reasonOf(error));
+
+/** Whether it is that nobody trusted a file. @param {unknown} error */
+export const isUntrusted = (error) => error instanceof Refused && error.code === 'workflow_not_trusted';
+
+/** Leads to where the project of a folder is trusted. @param {{cwd: string}} props */
+export const TrustLink = ({ cwd }) => html`<p><a class="reach" href=${trustHref(cwd)}>${t('trust.link')}</a></p>`;
 
 /** Anything as JSON, and a text as it is. @param {unknown} value */
 export const written = (value) => (typeof value === 'string' ? value : (JSON.stringify(value, null, 2) ?? ''));

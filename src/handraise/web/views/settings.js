@@ -1,10 +1,12 @@
-// What a person sets for this browser. Nothing of it is kept at the desk.
+// What a person sets for this browser, and which projects they trust. Only the latter is kept at the desk.
 
-import { html, useEffect, useState } from '../vendor/preact.js';
-import { call } from '../core/api.js';
+import { html, useEffect, useRef, useState } from '../vendor/preact.js';
+import { call, reasonOf } from '../core/api.js';
 import { helpIsOpen } from '../core/keys.js';
 import { keep, recall } from '../core/memory.js';
 import { askToNotify, notifyState, stopNotifying } from '../core/notify.js';
+import { trustHref } from '../core/route.js';
+import { inert } from '../core/text.js';
 import { chooseTheme, theme } from '../core/theme.js';
 import { choose, LANGUAGES, t } from '../core/words.js';
 
@@ -87,6 +89,7 @@ export function Settings() {
       </label>
       <p><button type="button" onClick=${() => (helpIsOpen.value = true)}>${t('settings.keys.show')}</button></p>
     </div>
+    <${TrustedProjects} />
     <div class="panel">
       <h2>${t('settings.about')}</h2>
       ${version && html`<p>${t('settings.version', { version })}</p>`}
@@ -102,6 +105,34 @@ function Choice({ group, value, chosen, choose, children }) {
     <input type="radio" name=${group} value=${value} checked=${chosen === value} onChange=${() => choose(value)} />
     <span>${children}</span>
   </label>`;
+}
+
+function TrustedProjects() {
+  const [projects, setProjects] = useState(/** @type {import('../types/api').TrustedProject[] | null} */ (null));
+  const [problem, setProblem] = useState('');
+  const title = useRef(/** @type {HTMLElement | null} */ (null));
+  const look = () => call('/v1/trust').then((told) => setProjects(told.projects), (error) => setProblem(inert(reasonOf(error))));
+  useEffect(() => void look(), []);
+  /** @param {string} project */
+  const forget = async (project) => {
+    setProblem('');
+    title.current?.focus(); // the button that was pressed goes
+    await call(`/v1/trust?${new URLSearchParams({ cwd: project })}`, { method: 'DELETE' }).catch((error) => setProblem(inert(reasonOf(error))));
+    await look();
+  };
+  return html`<div class="panel" data-panel="trust">
+    <h2 tabindex="-1" ref=${title}>${t('settings.trust')}</h2>
+    <p class="quiet-text">${t('settings.trust.hint')}</p>
+    ${problem && html`<p class="error" role="alert"><bdi>${problem}</bdi></p>`}
+    ${projects?.length === 0 && html`<p>${t('settings.trust.none')}</p>`}
+    ${projects?.map(
+      ({ project, parts }) => html`<p key=${project} data-project=${project}>
+        <a class="reach" dir="ltr" href=${trustHref(project)}>${inert(project)}</a> <bdi class="quiet-text">${inert(parts.join(', '))}</bdi>
+        ${' '}<button type="button" class="quiet" data-action="forget" aria-label=${t('settings.trust.forgetOne', { project: inert(project) })} onClick=${() => forget(project)}>${t('settings.trust.forget')}</button>
+      </p>`,
+    )}
+    <p><a class="reach" href="#/trust">${t('settings.trust.look')}</a></p>
+  </div>`;
 }
 
 function Notifications() {

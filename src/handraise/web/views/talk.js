@@ -15,7 +15,6 @@ import { openAsks } from './states.js';
  *   | {key: string, at: string, kind: 'ask', id: string}} Entry
  */
 
-const PAGE = 200; // messages that the desk tells at a time
 
 export class Talk {
   /** @param {string} id */
@@ -95,12 +94,12 @@ export class Talk {
   /** Read what was said before. */
   async older() {
     const [first] = this.messages.peek();
-    const more = await this._page({ before: first?.id ?? '' });
+    const { messages: more, next } = await this._page({ before: first?.id ?? '' });
     if (this._isOver || this.messages.peek()[0] !== first) return;
     if (first) this._pages.add(first.id);
     batch(() => {
       this.messages.value = [...more, ...this.messages.peek()];
-      this.hasOlder.value = more.length === PAGE;
+      this.hasOlder.value = next !== undefined;
     });
   }
 
@@ -149,21 +148,21 @@ export class Talk {
     for (const id of [this.id, ...children.map((session) => session.id)]) await this._readAsks(id);
     for (let isWhole = false; !isWhole; ) {
       const after = this.messages.peek().at(-1)?.id;
-      const more = await this._page(after === undefined ? { before: '' } : { after });
+      const { messages: more, next } = await this._page(after === undefined ? { before: '' } : { after });
       if (this._isOver) return;
       batch(() => {
-        if (after === undefined) this.hasOlder.value = more.length === PAGE;
+        if (after === undefined) this.hasOlder.value = next !== undefined;
         if (more.length > 0) this.messages.value = [...this.messages.peek(), ...more];
         for (const message of more) if (message.role === 'person') this._unqueue(message.text);
       });
-      isWhole = after === undefined || more.length < PAGE;
+      isWhole = after === undefined || next === undefined;
     }
     this.isRead.value = true;
   }
 
-  /** @param {Record<string, string>} query @returns {Promise<Message[]>} */
-  async _page(query) {
-    return (await call(`${pathOf('sessions', this.id, 'messages')}?${new URLSearchParams(query)}`)).messages;
+  /** @param {Record<string, string>} query @returns {Promise<{messages: Message[], next?: string}>} */
+  _page(query) {
+    return call(`${pathOf('sessions', this.id, 'messages')}?${new URLSearchParams(query)}`);
   }
 
   /** @param {string} text */

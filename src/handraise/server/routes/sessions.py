@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from urllib.parse import unquote
 
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -12,17 +13,19 @@ from starlette.types import Scope
 
 from handraise.asks import Handling
 from handraise.broker import Broker
-from handraise.server.api import json_response
-from handraise.server.asks import number
+from handraise.clock import Turns
 from handraise.server.gate import require
 from handraise.server.http import RouteNotFound, query, read_body, seconds_in
-from handraise.sessions import Kind, NewSession, SaidMessage
+from handraise.server.routes.api import ListResponse, json_response
+from handraise.server.routes.asks import number
+from handraise.tables.sessions import Kind, NewSession, WrittenMessage
 from handraise.wire import BadBody, PromptBody, SessionBody, parse
 from handraise.worker import Worker
 
 __all__ = ["routes", "under_sessions"]
 
 MOST_MESSAGES = 200
+LONGEST_PAGE = 1024 * 1024  # characters of messages after which a page ends
 BUSY = ("running", "waiting")
 
 
@@ -59,7 +62,10 @@ class _Desk:
 
     async def list(self, request: Request) -> Response:
         require(request.scope, "answer")
-        return json_response({"sessions": [record.told() for record in await self._sessions.newest()]})
+        records, entries = await self._sessions.newest(), list[bytes]()
+        while records:  # none is held both as a record and as bytes for longer than it takes
+            entries.append(to_json(records.pop(0).told()))
+        return ListResponse("sessions", entries)
 
     async def start(self, request: Request) -> Response:
         require(request.scope, "admin")
@@ -128,12 +134,20 @@ class _Desk:
         limit = number(asked.get("limit", str(MOST_MESSAGES)), name="limit", least=1, most=MOST_MESSAGES)
         wait = seconds_in(asked) or 0.0
 
-        async def said() -> list[SaidMessage]:
-            return await self._sessions.messages(id, after=after, before=before, limit=limit)
+        async def said() -> list[WrittenMessage]:
+            return await self._sessions.message_page(id, after=after, before=before, limit=limit + 1, most=LONGEST_PAGE)
 
         # Before something that was said nothing more is ever said.
         found = await self._sessions.wait_until(said, timeout=0.0 if before else wait)
-        return json_response({"messages": [message.told() for message in found]})
+        is_cut = len(found) > limit or sum(message.size for message in found) >= LONGEST_PAGE
+        del found[limit:]
+        more = {"next": found[-1].id} if is_cut else {}
+        entries: list[bytes] = []
+        turns = Turns()
+        for message in found if before is None else reversed(found):
+            entries.append(message.told())
+            await turns.after(message.size)
+        return ListResponse("messages", entries, **more)
 
 
 def under_sessions(scope: Scope, *, count: int) -> list[str]:

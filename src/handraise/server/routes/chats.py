@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import AsyncIterator
 
+from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from handraise.chat.runtime import Chats
 from handraise.chat.transcript import Said
-from handraise.server.api import json_response
-from handraise.server.asks import number, who
 from handraise.server.gate import require, source_of
 from handraise.server.http import query, read_body
+from handraise.server.routes.api import HEADERS, json_response
+from handraise.server.routes.asks import number, who
 from handraise.wire import ChatBody, ChatMessageBody, ChatTitleBody, parse
 
 __all__ = ["routes"]
@@ -95,6 +96,15 @@ class _Desk:
         return await self._chats.say(chat, text, nonce=nonce, by=by, via=via, source=source_of(request.scope))
 
     async def _told(self, chat: str, *, since: int = -1, status: int = 200) -> Response:
-        record, messages = await self._chats.read(chat, since=since)
-        told: dict[str, Any] = {**record.told(), "messages": [said.told() for said in messages]}
-        return json_response(told, status=status)
+        """Written message by message: a chat may be as long as people like."""
+        record = await self._chats.transcript.get(chat)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield to_json(record.told())[:-1]
+            begin = b',"messages":['
+            async for said in self._chats.messages(chat, since=since):
+                yield begin + to_json(said.told())
+                begin = b","
+            yield b"]}" if begin == b"," else begin + b"]}"
+
+        return StreamingResponse(pieces(), status_code=status, media_type="application/json", headers=HEADERS)

@@ -13,8 +13,8 @@ from itertools import accumulate
 from pathlib import Path
 
 from handraise.broker import Broker
-from handraise.metrics import Histogram, Lag
-from handraise.server.health import PATIENCE, VERSION, BoundedRead
+from handraise.broker.counts import Histogram, Lag
+from handraise.server.routes.health import PATIENCE, VERSION, BoundedRead
 from handraise.stores import OpenAsks
 
 __all__ = ["MEDIA_TYPE", "NAMES", "Metrics"]

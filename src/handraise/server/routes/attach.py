@@ -15,13 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handraise.agents import Attachable, Wire
 from handraise.asks import Answer, Ask, Handling, State
+from handraise.asks.places import resolve
 from handraise.broker import Broker
 from handraise.errors import Overloaded, Withdrawn
 from handraise.server.gate import require, source_of
 from handraise.stores import Query
-from handraise.tokens import Token
+from handraise.tables.raw_messages import Wires
+from handraise.tables.tokens import Token
 from handraise.wire import Stored
-from handraise.wires import Wires
 
 __all__ = ["Attached"]
 
@@ -61,7 +62,8 @@ class Attached:
         async def asking(scope: Scope, receive: Receive, send: Send) -> None:
             token = require(scope, "ask")
             call = _Call(scope, wires=self._wires, number=next(self._numbers), brought=self._brought)
-            asker = _Caller(self._broker, token, source=source_of(scope), worker=self._worker, call=call)
+            here = _is_here(scope)
+            asker = _Caller(self._broker, token, source=source_of(scope), worker=self._worker, call=call, is_here=here)
             await app({**scope, "asker": asker}, call.receiving(receive), call.sending(send))
 
         return asking
@@ -163,15 +165,17 @@ class _Left:
 class _Caller:
     """The broker as the holder of one token sees it: only asks of its own."""
 
-    def __init__(self, broker: Broker, token: Token, *, source: str, worker: str, call: _Call) -> None:
+    def __init__(self, broker: Broker, token: Token, *, source: str, worker: str, call: _Call, is_here: bool) -> None:
         self._broker = broker
+        self._is_here = is_here
         self._token = token
         self._source = source
         self._worker = worker
         self._call = call
 
     async def ask(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Answer:
-        own = replace(ask, id=self._token.own_id(ask.id))
+        # A terminal says no more than what its agent wrote. On this machine we can look for it; elsewhere nobody can.
+        own = replace(await resolve(ask) if self._is_here else ask, id=self._token.own_id(ask.id))
         self._call.asks(own, is_numbered=ordinal)
         opened = await self._broker.open(
             own,
@@ -196,3 +200,14 @@ class _Caller:
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
         self._broker.delivered(self._token.own_id(id), error=error)
+
+
+def _is_here(scope: Scope) -> bool:
+    """Whether the terminal is on this machine: it called by loopback, and nobody passed the call on."""
+    client = scope.get("client")
+    forwarded = {b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"}
+    return (
+        client is not None
+        and client[0] in ("127.0.0.1", "::1")
+        and not any(name in forwarded for name, _ in scope["headers"])
+    )

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from handraise.metrics import Lag
+from handraise.broker.counts import Lag
 from handraise.stores import Store
 
 __all__ = ["PROBLEMS", "VERSION", "BoundedRead", "Condition", "Health"]

@@ -12,13 +12,13 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from handraise.broker import Broker
-from handraise.server.api import json_response
-from handraise.server.asks import number
 from handraise.server.gate import require
 from handraise.server.http import query, seconds_in
-from handraise.server.sessions import under_sessions
+from handraise.server.routes.api import json_response
+from handraise.server.routes.asks import number
+from handraise.server.routes.sessions import under_sessions
+from handraise.tables.raw_messages import Found, Wires
 from handraise.wire import BadBody, Stored
-from handraise.wires import Found, Wires
 
 __all__ = ["LONGEST_SEARCH", "MOST_LISTED", "PAGE", "routes"]
 

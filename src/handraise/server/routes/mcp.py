@@ -16,8 +16,8 @@ from handraise.errors import AskNotFound, Overloaded
 from handraise.mcp.translate import name_of
 from handraise.server.gate import require, source_of
 from handraise.server.http import ExtraMissing, WrongMethod, hung_up, query, read_body
-from handraise.tokens import Token
-from handraise.wire import BadBody
+from handraise.tables.tokens import Token
+from handraise.wire import BadBody, check_values
 
 if TYPE_CHECKING:
     from handraise.mcp.http import Guest, Http
@@ -68,7 +68,9 @@ class Mcp:
         if scope["method"] == "POST":
             if not _is_json(scope):
                 raise BadBody("MCP is JSON; send it with `Content-Type: application/json`")
-            receive = _again(await read_body(scope, receive), receive)
+            body = await read_body(scope, receive)
+            check_values(body)
+            receive = _again(body, receive)
         http = await self._loaded()
         guest = _guest(token, _Door(self._broker, token, source=source_of(scope)), settings)
         self._requests += 1

@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import html
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
 
 from handraise.broker import Broker
+from handraise.broker.counts import Lag
 from handraise.clock import Clock
 from handraise.errors import HandraiseError, StoreFailed
-from handraise.metrics import Lag
 from handraise.server.gate import cookie_name, require
-from handraise.server.health import PROBLEMS, VERSION, Health
-from handraise.server.http import RouteNotFound, WrongMethod, error_body, error_headers, read_body, status_of
-from handraise.server.metrics import MEDIA_TYPE, Metrics
+from handraise.server.http import (
+    RouteNotFound,
+    WrongMethod,
+    error_body,
+    error_headers,
+    query,
+    read_body,
+    send_pieces,
+    status_of,
+)
 from handraise.server.openapi import document
-from handraise.server.pages import HEADERS, page, words_for
-from handraise.tokens import Tokens
-from handraise.wire import TokenBody, parse
+from handraise.server.pages import page, signed_in_page, words_for
+from handraise.server.routes.health import PROBLEMS, VERSION, Health
+from handraise.server.routes.metrics import MEDIA_TYPE, Metrics
+from handraise.tables.tokens import Tokens
+from handraise.transports import proof
+from handraise.wire import LARGE, BadBody, TokenBody, parse
 
-__all__ = ["SignIn", "json_response", "on_error", "routes"]
+__all__ = ["HEADERS", "ListResponse", "SignIn", "json_response", "on_error", "routes"]
 
 SIGN_IN_FOR = 15 * 60 * 1000  # milliseconds a printed link opens the door
-_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -57,8 +68,23 @@ def json_response(body: Any, *, status: int = 200) -> Response:
         to_json(body),
         status_code=status,
         media_type="application/json",
-        headers=_HEADERS,
+        headers=HEADERS,
     )
+
+
+class ListResponse(Response):
+    """A list whose entries were written one by one, and what stands beside it. It is not joined where it is large."""
+
+    def __init__(self, name: str, entries: Sequence[bytes], **beside: Any) -> None:
+        super().__init__(media_type="application/json", headers=HEADERS)
+        self._pieces = [b'{"%s":[' % name.encode()]
+        for number, entry in enumerate(entries):
+            self._pieces += (b",", entry) if number else (entry,)
+        self._pieces.append(b"],%s" % to_json(beside)[1:] if beside else b"]}")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_large = sum(map(len, self._pieces)) > LARGE
+        await send_pieces(send, self._pieces if is_large else (b"".join(self._pieces),))
 
 
 async def on_error(request: Request, error: Exception) -> Response:
@@ -66,7 +92,7 @@ async def on_error(request: Request, error: Exception) -> Response:
         error = _in_our_words(request, error)
     headers = {name.decode(): value.decode() for name, value in error_headers(error)}
     return Response(
-        error_body(error), status_code=status_of(error), media_type="application/json", headers=_HEADERS | headers
+        error_body(error), status_code=status_of(error), media_type="application/json", headers=HEADERS | headers
     )
 
 
@@ -97,11 +123,26 @@ class Monitoring:
 
     async def metrics(self, request: Request) -> Response:
         require(request.scope, "answer")
-        return Response(await self._metrics.text(), media_type=MEDIA_TYPE, headers=_HEADERS)
+        return Response(await self._metrics.text(), media_type=MEDIA_TYPE, headers=HEADERS)
 
 
-def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int, lag: Lag) -> list[Route]:
+def routes(
+    broker: Broker,
+    *,
+    tokens: Tokens,
+    sign_in: SignIn,
+    port: int,
+    lag: Lag,
+    prove: Callable[[str], str] | None = None,
+) -> list[Route]:
     monitoring = Monitoring(broker, lag=lag)
+
+    async def proven(request: Request) -> Response:
+        """For programs of the same home, which send nothing else before they know that we are its desk."""
+        nonce = query(request.scope["query_string"], "nonce").get("nonce", "")
+        if prove is None or not proof.check_nonce(nonce):
+            raise BadBody("nonce is 64 hexadecimal digits, in small letters")
+        return json_response({"proof": prove(nonce)})
 
     async def openapi(request: Request) -> Response:
         return json_response(document())
@@ -141,11 +182,11 @@ def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int, lag: L
             t = words_for(request)
             text = html.escape(t("signin.over.text", command="handraise open"))
             return page(t, t("signin.over"), f"<p>{text}</p>", status=410)
-        secret = await tokens.add(f"browser-{secrets.token_hex(4)}", scopes=("admin",))
-        response = RedirectResponse("/", status_code=303, headers=HEADERS)
+        halves = await tokens.add_browser(scopes=("admin",))
+        response = signed_in_page(words_for(request), halves.secret)
         response.set_cookie(
             cookie_name(port),
-            secret,
+            halves.cookie,
             httponly=True,
             secure=request.url.scheme == "https",
             samesite="strict",
@@ -155,6 +196,7 @@ def routes(broker: Broker, *, tokens: Tokens, sign_in: SignIn, port: int, lag: L
 
     return [
         Route("/healthz", monitoring.health),
+        Route(proof.PATH, proven),
         Route("/openapi.json", openapi),
         Route("/metrics", monitoring.metrics),
         Route("/v1/cursor", cursor),

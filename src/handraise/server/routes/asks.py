@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -14,14 +15,26 @@ from starlette.types import Receive, Scope, Send
 
 from handraise.asks import Answer, Ask, Handling, Origin
 from handraise.broker import Broker
+from handraise.clock import give_way
 from handraise.errors import AskDoesNotFit, AskNotFound, Forbidden, Overloaded
-from handraise.links import DAY
+from handraise.people import reason_not_to_allow_in_notification
 from handraise.server.gate import require, source_of
-from handraise.server.http import Gone, RouteNotFound, WrongMethod, hung_up, query, read_body, seconds_in, send_json
-from handraise.stores import Query
-from handraise.tables import SETTLED
-from handraise.tokens import OWNED, Token
+from handraise.server.http import (
+    Gone,
+    RouteNotFound,
+    WrongMethod,
+    hung_up,
+    query,
+    read_body,
+    seconds_in,
+    send_json,
+    send_pieces,
+)
+from handraise.stores import SETTLED, Query
+from handraise.tables.links import DAY
+from handraise.tables.tokens import OWNED, Token
 from handraise.wire import (
+    LARGE,
     AnswerBody,
     AskBody,
     BadBody,
@@ -42,6 +55,9 @@ MOST_WAITS = 5_000  # each parked call costs a connection and about 20 kB; more 
 PAGE = 100
 MOST_LISTED = 1_000
 LONGEST_SEARCH = 500  # characters
+NOTIFICATION = "notification"  # `via` of what was pressed in a notification of the browser
+LONGEST_LIST = 2 * 1024 * 1024  # characters of asks after which a page ends, however many it may have
+LONGEST_KEPT = 100  # bytes of a query whose meaning is remembered
 OLDEST, NEWEST = "oldest", "newest"
 
 Action = Callable[[Scope, Receive, Send, str], Awaitable[None]]
@@ -51,7 +67,7 @@ class AskRoutes:
     def __init__(self, broker: Broker, *, most_waits: int = MOST_WAITS) -> None:
         self._broker = broker
         self._most_waits = most_waits
-        self._waits = 0
+        self._waits = Counter[str]()  # by the name of the token
         self.actions: dict[str, Action] = {
             "answer": self._answer,
             "reject": self._reject,
@@ -93,10 +109,15 @@ class AskRoutes:
     async def _ask(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = require(scope, "ask")
         wait = _wait(scope)
-        body = parse_ask_body(await read_body(scope, receive))
+        sent = await read_body(scope, receive)
+        body, is_large = parse_ask_body(sent), len(sent) > LARGE
+        del sent
+        if is_large:
+            await give_way()
         if body.id is not None and body.id.startswith(OWNED) and not token.owner:
             problem = f"what begins with {OWNED} belongs to the token it names; choose another id"
             raise AskDoesNotFit(f"id: {problem}", [{"at": "id", "problem": problem}])
+        ordinal = body.ordinal
         ask = Ask(
             id=token.own_id(body.id or f"ask_{secrets.token_hex(12)}"),
             questions=body.questions,
@@ -104,19 +125,21 @@ class AskRoutes:
             origin=body.origin or Origin(agent="script", session=f"script:{token.name}"),
             extra=body.extra,
         )
-        parked = bool(wait) and self._waits < self._most_waits
-        self._waits += parked
+        parked = bool(wait) and self._may_park(token)
+        opening = self._broker.open(
+            ask,
+            handling=body.handling(onto=self._inherited(body)),
+            owner=token.owner,
+            worker=body.worker,
+            ordinal=ordinal,
+            wait=wait if parked else None,
+        )
+        del ask, body  # so that a large one is let go of before it is written
+        self._waits[token.name] += parked
         try:
-            opened = await self._broker.open(
-                ask,
-                handling=body.handling(onto=self._inherited(body)),
-                owner=token.owner,
-                worker=body.worker,
-                ordinal=body.ordinal,
-                wait=wait if parked else None,
-            )
+            opened = await opening
         finally:
-            self._waits -= parked
+            self._waits[token.name] -= parked
         stored = opened.stored
         if wait and not parked and stored.state == "asked":
             raise self._too_many()
@@ -124,7 +147,7 @@ class AskRoutes:
             raise Gone  # nothing counts as delivered to a caller that left
         await self._tell(send, stored, status=201 if opened.how == "new" else 200)
         if wait is not None and stored.answer is not None:
-            if body.ordinal:  # the same id may come again at once, and must not find this answer waiting
+            if ordinal:  # the same id may come again at once, and must not find this answer waiting
                 await self._broker.report([(stored.id, None)])
             else:
                 self._broker.delivered(stored.id)
@@ -134,9 +157,17 @@ class AskRoutes:
         named = body.question_policy is not None or body.permission_policy is not None
         return Handling() if named else self._broker.handling
 
+    def _may_park(self, token: Token) -> bool:
+        """Whether one more call of this token may wait. A token that may only ask has half of the places, and all of
+        them together three quarters: nobody shuts out others, or people."""
+        total, most = self._waits.total(), self._most_waits
+        if token.may("answer"):
+            return total < most
+        return self._waits[token.name] < most // 2 and total < most * 3 // 4
+
     def _too_many(self) -> Overloaded:
         return Overloaded(
-            f"{self._most_waits} calls wait here already; what you asked is kept. Wait on one stream instead "
+            f"{self._waits.total()} calls wait here already; what you asked is kept. Wait on one stream instead "
             "(`GET /v1/events?worker=`), or ask again later under the same id",
         )
 
@@ -145,13 +176,13 @@ class AskRoutes:
         wait = _wait(scope)
         stored = await self._seen(token, id)
         if wait and stored.state == "asked":
-            if self._waits >= self._most_waits:
+            if not self._may_park(token):
                 raise self._too_many()
-            self._waits += 1
+            self._waits[token.name] += 1
             try:
                 stored = await self._broker.wait(stored.id, timeout=wait)
             finally:
-                self._waits -= 1
+                self._waits[token.name] -= 1
         await self._tell(send, stored)
 
     async def _list(self, scope: Scope, send: Send) -> None:
@@ -167,19 +198,33 @@ class AskRoutes:
         if len(text) > LONGEST_SEARCH:
             raise BadBody(f"q has {len(text)} characters; at most {LONGEST_SEARCH} can be looked for")
         page = await self._broker.store.find(
-            Query(**asked), after=after, limit=limit + 1, newest=order == NEWEST, text=text or None
+            Query(**asked), after=after, limit=limit + 1, newest=order == NEWEST, text=text or None, most=LONGEST_LIST
         )
         now = self._broker.clock.now()
-        told = ",".join(stored.text(now) for stored in page[:limit])
-        more = f',"next":"{page[limit - 1].seq}"' if len(page) > limit else ""
-        await send_json(send, f'{{"asks":[{told}]{more}}}'.encode())
+        is_cut = len(page) > limit or sum(len(stored.content) for stored in page) >= LONGEST_LIST
+        del page[limit:]
+        more = b',"next":"%d"' % page[-1].seq if is_cut else b""
+        told: list[bytes] = []
+        while page:  # none is held both as text and as bytes for longer than it takes
+            told += (b"," if told else b'{"asks":[', *page.pop(0).pieces(now))
+        told.append(b"]%b}" % more if told else b'{"asks":[]}')
+        is_large = sum(map(len, told)) > LARGE
+        await send_pieces(send, told if is_large else (b"".join(told),))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "answer")
         body = parse(AnswerBody, await read_body(scope, receive))
         by, via = who(token, by=body.by, via=body.via)
+        if via == NOTIFICATION and body.reply not in (None, "reject"):
+            await self._check_notification(token, id, body.reply)
         stored = await self._settle(scope, id, body.answer(by=by, via=via))
         await self._tell(send, stored)
+
+    async def _check_notification(self, token: Token, id: str, reply: str) -> None:
+        """A notification may be older than what it is about, and its button cannot show more than it did."""
+        reason = reason_not_to_allow_in_notification((await self._seen(token, id)).ask(), reply=reply)
+        if reason is not None:
+            raise Forbidden(f"a notification cannot allow this, because {reason}: allow it on its card")
 
     async def _reject(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "answer")
@@ -267,15 +312,23 @@ class AskRoutes:
         return await self._broker.stored(id)
 
     async def _tell(self, send: Send, stored: Stored, *, status: int = 200) -> None:
-        await send_json(send, stored.text(self._broker.clock.now()).encode(), status=status)
+        if len(stored.content) > LARGE:
+            await give_way()  # it was just read or written, and is encoded now
+        await send_pieces(send, tuple(stored.pieces(self._broker.clock.now())), status=status)
 
 
 def _wait(scope: Scope) -> float | None:
     return _seconds(scope["query_string"])
 
 
-@lru_cache(maxsize=64)
 def _seconds(query_string: bytes) -> float | None:
+    if len(query_string) > LONGEST_KEPT:
+        return seconds_in(query(query_string, "wait"))
+    return _kept_seconds(query_string)
+
+
+@lru_cache(maxsize=64)
+def _kept_seconds(query_string: bytes) -> float | None:
     return seconds_in(query(query_string, "wait"))
 
 

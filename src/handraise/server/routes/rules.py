@@ -9,10 +9,10 @@ from starlette.routing import Route
 
 from handraise.asks import Origin
 from handraise.broker import Broker
-from handraise.rulebook import call_of
-from handraise.server.api import json_response
+from handraise.rules.book import call_of
 from handraise.server.gate import require
 from handraise.server.http import query, read_body
+from handraise.server.routes.api import json_response
 from handraise.wire import RuleBody, RuleTestBody, parse
 
 __all__ = ["routes"]

@@ -28,8 +28,8 @@ from handraise.agents.acp.backlog import MOST_BYTES, MOST_MESSAGES, Overrun
 from handraise.agents.acp.proxy import Call, Caller, Message, Proxy, kind_of, parsed
 from handraise.agents.acp.quirks import PRESETS, command_of
 from handraise.asks import Answer, Ask, Origin
+from handraise.asks.places import resolve
 from handraise.broker import Broker
-from handraise.callers import until_gone
 from handraise.errors import (
     AcpDiffers,
     AcpEnded,
@@ -39,12 +39,13 @@ from handraise.errors import (
     SettingsError,
 )
 from handraise.plugins import names
-from handraise.server.api import json_response
 from handraise.server.gate import require, source_of
 from handraise.server.http import Gone, RouteNotFound, WrongMethod, query, read_body
+from handraise.server.routes.api import json_response
 from handraise.server.stream import stream
 from handraise.stores import Query
-from handraise.wire import BadBody
+from handraise.transports.bodies import until_gone
+from handraise.wire import BadBody, check_values
 from handraise.worker import Agents, Worker
 
 __all__ = ["Acp"]
@@ -334,7 +335,7 @@ class _Door:
         self._worker = worker
 
     async def open(self, ask: Ask) -> Ask:
-        return (await self._broker.open(ask, worker=self._worker)).stored.ask()
+        return (await self._broker.open(await resolve(ask), worker=self._worker)).stored.ask()
 
     async def wait(self, id: str) -> Ask:
         return (await self._broker.wait(id)).ask()
@@ -365,6 +366,7 @@ def _launch(name: str, agents: Agents) -> tuple[tuple[str, ...], Mapping[str, st
 
 def _read(body: bytes) -> tuple[Message, str]:
     """The message and what kind it is. Raises BadBody."""
+    check_values(body)
     try:
         message = parsed(body)
         return message, kind_of(message)

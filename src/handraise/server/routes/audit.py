@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from handraise.audit import lines
 from handraise.broker import Broker
-from handraise.server.api import json_response
-from handraise.server.asks import MOST_LISTED, PAGE, number
 from handraise.server.gate import require
 from handraise.server.http import query
+from handraise.server.routes.api import json_response
+from handraise.server.routes.asks import MOST_LISTED, PAGE, number
+from handraise.tables.audit import lines
 from handraise.wire import BadBody
 
 __all__ = ["routes"]

@@ -1,6 +1,7 @@
 """Runs of workflows over HTTP: start one, follow it, give what a checkpoint wants, cancel, retry, run it anew.
 
-To find a workflow is to run the file it lies in, so whoever may not start processes here may not look for one either.
+To find a workflow is to run the file it lies in, in a process of its own: whoever may not start processes here may not
+look for one either.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,54 +20,61 @@ from starlette.routing import Route
 
 from handraise.asks import free_form_problem
 from handraise.broker import Broker
+from handraise.clock import Turns
 from handraise.errors import (
     HandraiseError,
     InputDoesNotFit,
     OutputDoesNotFit,
     Overloaded,
     SettingsError,
-    WorkflowBroken,
 )
-from handraise.server.api import json_response
-from handraise.server.asks import MOST_LISTED, PAGE, number, who
 from handraise.server.gate import require
 from handraise.server.http import query, read_body, seconds_in
+from handraise.server.routes.api import ListResponse, json_response
+from handraise.server.routes.asks import MOST_LISTED, PAGE, number, who
 from handraise.stores import Query
 from handraise.wire import BadBody, CheckpointBody, RetryBody, RunBody, StoredEvent, parse
 from handraise.workflow.engine import to_do
-from handraise.workflow.journal import Journal, NewRun, RunRecord, check_retry, event_id
-from handraise.workflow.loading import find, found_in, load_file, places
-from handraise.workflow.steps import INPUT, Workflow
-from handraise.workflow.trace import ASK_EVENTS, Position, merged
+from handraise.workflow.flow import INPUT, Author, DoesNotFit
+from handraise.workflow.journal import CheckpointPlace, Journal, NewRun, RunRecord, WrittenEvent, check_retry
+from handraise.workflow.loading import Files, find, listed, places
+from handraise.workflow.trace import ASK_EVENTS, Position, by_time, told
 
-__all__ = ["Runs"]
+__all__ = ["Runs", "folder_here"]
 
 T = TypeVar("T")
 
 MOST_WAITS = 1_000  # each is woken by every change of any run
 MOST_TRACED = 200  # events a page
+LONGEST_PAGE = 1024 * 1024  # characters of events or checkpoints after which a page ends
 MOST_INPUT = 1024 * 1024  # characters that are kept of an input or an output, as JSON
-MOST_PROBLEMS = 20
 CHECKPOINT_STATES = ("open", "given", "withdrawn")
 
 
 class _Page(NamedTuple):
-    events: list[dict[str, Any]]
+    events: list[bytes]  # each as JSON
     next: Position
     record: RunRecord
 
 
 class Runs:
-    """`config` is the folder in which the user's own `workflows` lie."""
+    """`config` is the folder in which the user's own `workflows` lie; `authors` have the code of any."""
 
-    def __init__(self, broker: Broker, *, config: Path | None = None, most_waits: int = MOST_WAITS) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        authors: Files,
+        config: Path | None = None,
+        most_waits: int = MOST_WAITS,
+    ) -> None:
         self._broker = broker
         self._journal = Journal(broker.store)
         self._config = config
+        self._authors = authors
         self._most_waits = most_waits
         self._waits: set[asyncio.Event] = set()
         self._closing = False
-        self._loading = asyncio.Lock()  # files are run one after the other
 
     def routes(self) -> list[Route]:
         return [
@@ -95,20 +102,10 @@ class Runs:
     async def workflows(self, request: Request) -> Response:
         require(request.scope, "admin")
         folders = self._folders(query(request.scope["query_string"], "cwd").get("cwd"))
-        found = await self._loaded(lambda: list(found_in(folders)))
-        listed: dict[str, dict[str, Any]] = {}
-        for file, workflow in found:  # of one name the first counts, as when it is run
-            told = _broken(file, workflow) if isinstance(workflow, WorkflowBroken) else _workflow(file, workflow)
-            listed.setdefault(told["name"], told)
-        return json_response({"workflows": list(listed.values())})
+        return json_response({"workflows": await listed(folders, self._authors)})
 
     def _folders(self, cwd: str | None) -> list[Path]:
-        return places(Path(_folder(cwd)), config=self._config)
-
-    async def _loaded(self, load: Callable[[], T]) -> T:
-        """In a thread: what an author wrote into the file may take its time, and others have asks to answer."""
-        async with self._loading:
-            return await asyncio.to_thread(load)
+        return places(Path(folder_here(cwd)), config=self._config)
 
     # Runs -----------------------------------------------------------------------------------------------------------
 
@@ -116,9 +113,9 @@ class Runs:
         token = require(request.scope, "admin")
         body = parse(RunBody, await read_body(request.scope, request.receive))
         folders = self._folders(body.cwd)
-        file, workflow = await self._loaded(lambda: find(body.workflow, folders))
-        _check_input(workflow, body.input)
-        wanted = NewRun(workflow=workflow.name, file=str(file), cwd=_folder(body.cwd), input=body.input)
+        file, author = await find(body.workflow, folders, self._authors)
+        await _check_input(author, body.input)
+        wanted = NewRun(workflow=author.flow.name, file=str(file), cwd=folder_here(body.cwd), input=body.input)
         record = await self._journal.create(wanted, by=token.name, at=self._broker.clock.now())
         return json_response(record.told(), status=201)
 
@@ -155,15 +152,30 @@ class Runs:
             return page, bool(page.events) or page.record.state != "open"
 
         page = await self._wait_until(seen, run=run, timeout=seconds_in(asked) or 0.0)
-        return json_response({"events": page.events, "next": str(page.next), "state": page.record.shown_state})
+        return ListResponse("events", page.events, next=str(page.next), state=page.record.shown_state)
 
     async def _page(self, run: str, *, after: Position) -> _Page:
-        record = await self._journal.get(run)  # read first: of one that has ended nothing is missed
-        own = await self._journal.trace(run, after=event_id(run, after.number), limit=MOST_TRACED)
+        """It ends where it is large enough, whoever made it large: anybody who asks may name a run."""
+        record = await self._journal.look_at(run)  # read first: of one that has ended nothing is missed
+        own = await self._journal.page(run, after=after.number, limit=MOST_TRACED, most=LONGEST_PAGE)
         asked: Sequence[StoredEvent] = await self._broker.store.history(
-            Query(run=run), after=after.cursor, limit=MOST_TRACED, types=ASK_EVENTS
+            Query(run=run), after=after.cursor, limit=MOST_TRACED, types=ASK_EVENTS, most=LONGEST_PAGE
         )
-        events, position = merged(own, asked, after=after, limit=MOST_TRACED)
+        events: list[bytes] = []
+        position, size = after, 0
+        turns = Turns()
+        for event in by_time(own, asked):
+            # Where one of them was cut short, it is large enough by its end: what follows is on the next page.
+            if len(events) >= MOST_TRACED or size >= LONGEST_PAGE:
+                break
+            if isinstance(event, WrittenEvent):
+                length, plain = event.size, told(event.event())
+            else:
+                length, plain = len(event.ask.content), told(event)
+            events += map(to_json, plain)
+            position = position.behind(event)
+            size += length
+            await turns.after(length)
         return _Page(events, position, record)
 
     async def cancel(self, request: Request) -> Response:
@@ -177,7 +189,7 @@ class Runs:
         body = parse(RetryBody, await read_body(request.scope, request.receive))
         record = await self._journal.get(run)
         check_retry(record, step=body.step)
-        workflow = await self._loaded(lambda: load_file(Path(record.file), record.workflow))
+        workflow = (await self._authors.open(Path(record.file), record.workflow)).flow
         order = list(workflow.steps)
         if body.step is not None and body.step not in order:
             raise SettingsError(f"from: {workflow.name} has no step {body.step!r}; it has {', '.join(order)}")
@@ -191,22 +203,40 @@ class Runs:
         """A new run of what the file holds now, with the input of the old one."""
         token = require(request.scope, "admin")
         old = await self._journal.get(_named(request, "run"))
-        workflow = await self._loaded(lambda: load_file(Path(old.file), old.workflow))
-        _check_input(workflow, old.input)
+        author = await self._authors.open(Path(old.file), old.workflow)
+        await _check_input(author, old.input)
         wanted = NewRun(workflow=old.workflow, file=old.file, cwd=old.cwd, input=old.input)
         record = await self._journal.create(wanted, by=token.name, at=self._broker.clock.now())
-        return json_response({**record.told(), "again": list(workflow.steps)}, status=201)
+        return json_response({**record.told(), "again": list(author.flow.steps)}, status=201)
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
 
     async def checkpoints(self, request: Request) -> Response:
         require(request.scope, "answer")
-        asked = query(request.scope["query_string"], "run", "state")
+        asked = query(request.scope["query_string"], "run", "state", "after", "limit")
+        limit = number(asked.get("limit", str(MOST_LISTED)), name="limit", least=1, most=MOST_LISTED)
         state = asked.get("state")
         if state not in (None, *CHECKPOINT_STATES):
             raise BadBody(f"state is one of {', '.join(CHECKPOINT_STATES)}")
-        found = await self._journal.checkpoints(run=_text(asked.get("run")), state=state)
-        return json_response({"checkpoints": [checkpoint.told() for checkpoint in found]})
+        after = CheckpointPlace.parse(asked["after"]) if asked.get("after") else CheckpointPlace()
+        if after is None:
+            raise BadBody("after is the `next` of the page before")
+        page = await self._journal.checkpoint_page(
+            run=_text(asked.get("run")),
+            state=state,
+            after=after._replace(id=_text(after.id) or ""),
+            limit=limit + 1,
+            most=LONGEST_PAGE,
+        )
+        is_cut = len(page) > limit or sum(each.size for each in page) >= LONGEST_PAGE
+        del page[limit:]
+        more = {"next": str(page[-1].place)} if is_cut else {}
+        entries: list[bytes] = []
+        turns = Turns()
+        for each in page:
+            entries.append(to_json(each.checkpoint().told()))
+            await turns.after(each.size)
+        return ListResponse("checkpoints", entries, **more)
 
     async def checkpoint(self, request: Request) -> Response:
         require(request.scope, "answer")
@@ -228,14 +258,13 @@ class Runs:
         """By the author's own type, which may want more than its schema says, where its file is on this machine."""
         record = await self._journal.get(run)
         try:
-            workflow = await self._loaded(lambda: load_file(Path(record.file), record.workflow))
+            author = await self._authors.open(Path(record.file), record.workflow)
+            if step in author.flow.steps:
+                await author.fit(step, output)
         except HandraiseError:  # the worker that has the run checks again
             return
-        if step not in workflow.steps:
-            return
-        problems = _problems(workflow, step, output)
-        if problems:
-            raise OutputDoesNotFit(_sentence("the output", problems), problems=problems)
+        except DoesNotFit as unfit:
+            raise OutputDoesNotFit(_sentence("the output", unfit.problems), problems=unfit.problems) from None
 
     # Waiting --------------------------------------------------------------------------------------------------------
 
@@ -270,7 +299,7 @@ class Runs:
                 stop()
 
 
-def _folder(cwd: str | None) -> str:
+def folder_here(cwd: str | None) -> str:
     """A folder on this machine; without one, that of the desk. Raises SettingsError."""
     if cwd is None:
         return os.getcwd()  # noqa: PTH109
@@ -288,12 +317,13 @@ def _text(text: str | None) -> str | None:
     return None if text is None else text.replace("\0", "\\0")
 
 
-def _check_input(workflow: Workflow, input: Any) -> None:
+async def _check_input(author: Author, input: Any) -> None:
     if problem := _unkeepable(input):
         raise InputDoesNotFit(f"input: {problem}", problems=[{"at": "", "problem": problem}])
-    problems = _problems(workflow, INPUT, input)
-    if problems:
-        raise InputDoesNotFit(_sentence("the input", problems), problems=problems)
+    try:
+        await author.fit(INPUT, input)
+    except DoesNotFit as unfit:
+        raise InputDoesNotFit(_sentence("the input", unfit.problems), problems=unfit.problems) from None
 
 
 def _unkeepable(value: Any) -> str | None:
@@ -307,46 +337,7 @@ def _unkeepable(value: Any) -> str | None:
     return None if size <= MOST_INPUT else f"at most {MOST_INPUT // 1024} KiB fit; got {size // 1024}"
 
 
-def _problems(workflow: Workflow, id: str, value: Any) -> list[dict[str, str]]:
-    """What the author's type has against a value."""
-    try:
-        workflow.adapter(id).validate_python(value)
-    except ValidationError as invalid:
-        found = invalid.errors(include_url=False, include_context=False, include_input=False)
-        return [
-            {"at": ".".join(map(str, problem["loc"])), "problem": problem["msg"]} for problem in found[:MOST_PROBLEMS]
-        ]
-    except Exception as broken:  # a validator of the author's that does not say it as it should
-        return [{"at": "", "problem": f"{type(broken).__name__}: {broken}"[:500]}]
-    return []
-
-
 def _sentence(what: str, problems: Sequence[Mapping[str, str]]) -> str:
     return f"{what} does not fit: " + "; ".join(
         f"{problem['at'] or 'it'}: {problem['problem']}" for problem in problems[:3]
     )
-
-
-def _workflow(file: Path, workflow: Workflow) -> dict[str, Any]:
-    try:
-        schema: Mapping[str, Any] | None = workflow.adapter(INPUT).json_schema()
-    except Exception:  # a type that can be read but not described
-        schema = None
-    return {
-        "name": workflow.name,
-        "description": workflow.description,
-        "file": str(file),
-        "steps": [{"id": step.id, "kind": step.kind} for step in workflow.steps.values()],
-        "input": schema,
-    }
-
-
-def _broken(file: Path, why: WorkflowBroken) -> dict[str, Any]:
-    return {
-        "name": file.stem,
-        "description": "",
-        "file": str(file),
-        "steps": [],
-        "input": None,
-        "problem": why.message,
-    }

@@ -12,17 +12,17 @@ from handraise.asks import Ask, Handling, Option, Origin, Question
 from handraise.broker import Broker
 from handraise.channels import Testable
 from handraise.errors import SettingsError
-from handraise.reaching import Channels
-from handraise.server.api import json_response
 from handraise.server.gate import require
 from handraise.server.http import RouteNotFound, query, read_body
+from handraise.server.routes.api import json_response
+from handraise.switchboard import Channels
 from handraise.wire import BadBody, ChannelTestBody, parse
 
 __all__ = ["AGENT", "routes"]
 
 AGENT = "handraise"  # who asks in a test
 MOST_LISTED = 1_000  # showings of what waits
-MOST_BYTES = 5 * 1024 * 1024  # of what a place sends; Linear's own handler takes as much
+MOST_BYTES = 1024 * 1024  # of what a place sends, before anybody knows who sent it
 TEST_FOR = 600.0  # seconds that a test waits for somebody
 TEST = Question(
     "This is a test of the desk. Does it reach you?",
@@ -91,7 +91,9 @@ class _Desk:
 
     async def called(self, request: Request) -> Response:
         """No token: the channel proves who calls, from these bytes. Answered once it is written down."""
+        name = request.path_params["name"]
+        self._channels.check_called(name)  # before anything of a stranger is read
         body = await read_body(request.scope, request.receive, most=MOST_BYTES)
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.scope["headers"]}
-        await self._channels.receive(request.path_params["name"], body, headers)
+        await self._channels.receive(name, body, headers)
         return json_response({"received": True})
