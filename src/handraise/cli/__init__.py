@@ -1,4 +1,4 @@
-"""The command line: one file per command, each a thin user of `client.py`. Heavy imports wait inside the commands."""
+"""The command line: one file per command, each a thin user of `client/`. Heavy imports wait inside the commands."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from handraise.cli import (
     store,
     token,
     trace,
+    trust,
     watch,
     worker,
     workflows,
@@ -57,7 +58,7 @@ from handraise.errors import (
     SettingsError,
     Unauthorized,
 )
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 __all__ = ["app", "main"]
 
@@ -87,7 +88,7 @@ for command in (serve, worker, install, demo, start, prompt, abort, close, sessi
     command.add_to(app)
 for command in (run, runs, trace, workflows, cancel, retry, rerun, checkpoint):
     command.add_to(app)
-for command in (ask, asks, answer, reject, keep_waiting, watch, rules, audit, token, store):
+for command in (ask, asks, answer, reject, keep_waiting, watch, rules, trust, audit, token, store):
     command.add_to(app)
 for command in (channels, open_page, doctor):
     command.add_to(app)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from handraise.cli.calling import Json, Url
+from handraise.agents._versions import compared
+from handraise.cli.calling import Json, Url, settings_here
 from handraise.cli.shown import print_json, table
 from handraise.errors import DeskUnreachable, HandraiseError, PluginNotFound
-from handraise.inert import inert
-from handraise.support import compared
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.config import Settings
@@ -73,9 +73,8 @@ def add_to(app: typer.Typer) -> None:
 async def _look(url: str | None, *, probe: bool) -> list[dict[str, Any]]:
     """What the desk that runs says, or what is here."""
     from handraise.client import Client
-    from handraise.config import load
 
-    settings = load()
+    settings = settings_here()
     if url is None and settings.url is None and settings.running_desk() is None:
         return await _look_here(settings, probe=probe)
     try:

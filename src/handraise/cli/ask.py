@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handraise.asks import Ask, Handling, Kind, OnTimeout, Option, Origin, Permission, Question, QuestionPolicy
-from handraise.cli.calling import Json, Url, call, machine
+from handraise.cli.calling import Json, Url, call, machine, settings_here
 from handraise.cli.shown import ask_fields, how_to_answer, print_json, print_values, say
 from handraise.errors import (
     AlreadyAnswered,
@@ -99,15 +99,14 @@ def add_to(app: typer.Typer) -> None:
         """Raise a hand and print what people say."""
         import secrets
 
-        from handraise.config import load
-
         origin = Origin(agent=agent, session=session or f"{agent}@{machine()}", machine=machine(), cwd=str(Path.cwd()))
         wanted = Ask(id=id or f"ask_{secrets.token_hex(6)}", origin=origin)
         if permission or command_ is not None:
             if options or multiple or no_custom or describe or recommend or kind != "choice":
                 raise SettingsError("a permission takes no options: its replies are once and reject")
             # The folder is part of what is permitted: what was allowed in one is not allowed in another.
-            permitted = Permission(tool="shell", summary=question, command=command_, cwd=origin.cwd)
+            tool = "shell" if command_ is not None else "script"
+            permitted = Permission(tool=tool, summary=question, command=command_, cwd=origin.cwd)
             wanted = replace(wanted, permission=permitted)
         else:
             choices = _options(options or [], describe=describe or [], recommend=recommend)
@@ -120,7 +119,7 @@ def add_to(app: typer.Typer) -> None:
         if not question and command_ is None:
             raise SettingsError('say what to ask: handraise ask "Deploy now?" yes no')
         handling = _handling(
-            load().handling,
+            settings_here().handling,
             policy=policy,
             answer_by=answer_by,
             on_timeout=on_timeout,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from handraise.asks import Ask
-from handraise.cli.calling import Json, Url, call, complete_id, find_ask
+from handraise.cli.calling import Json, Url, call, complete_id, find_ask, open_checkpoints
 from handraise.cli.shown import ask_fields, command, duration, print_json, say, table
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client
@@ -81,11 +81,11 @@ async def _list(client: Client, state: Which, wanted: Mapping[str, str | None], 
     if as_json:
         async for ask in found:
             print_json(ask_fields(ask))
-        for told in await _checkpoints(client) if with_checkpoints else ():
+        for told in await open_checkpoints(client) if with_checkpoints else ():
             print_json({"checkpoint": told})
         return
     asks = [ask async for ask in found]
-    checkpoints = await _checkpoints(client) if with_checkpoints else []
+    checkpoints = await open_checkpoints(client) if with_checkpoints else []
     if not asks and not checkpoints:
         print("Nothing is waiting for you." if state == "asked" else "There are none.")
         return
@@ -104,11 +104,6 @@ async def _list(client: Client, state: Which, wanted: Mapping[str, str | None], 
             say(f"Answer one: {command('answer')} ID CHOICE · see one: {command('asks')} ID · all: {command('watch')}")
         if checkpoints:
             say(f"Give to a checkpoint: {command('checkpoint')} ID OUTPUT · see one: {command('checkpoint')} ID")
-
-
-async def _checkpoints(client: Client) -> list[dict[str, Any]]:
-    """Those that wait, the oldest first."""
-    return (await client.call("GET", "/v1/checkpoints?state=open"))["checkpoints"]  # type: ignore[no-any-return]
 
 
 def _checkpoint_table(checkpoints: Sequence[dict[str, Any]], *, columns: int | None, now: datetime) -> Iterator[str]:

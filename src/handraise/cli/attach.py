@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 import typer
 
-from handraise.cli.calling import Url, call
+from handraise.cli.calling import Url, call, settings_here
 from handraise.cli.shown import say
 from handraise.errors import SettingsError
 
@@ -51,9 +51,8 @@ def add_to(app: typer.Typer) -> None:
 async def _attach(client: Client, agent: str, given: str | None) -> None:
     from handraise.agents import Watchable
     from handraise.app import agents_of
-    from handraise.config import load
 
-    agents = agents_of(load())
+    agents = agents_of(settings_here())
     watched = agents[agent]
     if not isinstance(watched, Watchable):
         raise SettingsError(f"{agent} cannot be listened to while it runs by itself; see `handraise install --help`")

@@ -17,7 +17,7 @@ import typer
 from handraise.cli.calling import Json, Url, call
 from handraise.cli.shown import print_json
 from handraise.errors import SettingsError
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client
@@ -115,7 +115,7 @@ def _print_json(lines: list[Line]) -> None:
 
 
 def _csv_printer() -> Callable[[list[Line]], None]:
-    from handraise.audit import FIELDS
+    from handraise.tables.audit import FIELDS
 
     writer = csv.writer(sys.stdout)  # with CRLF, as RFC 4180 has it
     heads = [FIELDS]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from handraise.asks import Ask
+from handraise.cli.shown import say
 from handraise.errors import (
     AlreadyAnswered,
     AskNotFound,
@@ -21,13 +23,14 @@ from handraise.errors import (
     SessionNotFound,
     SettingsError,
 )
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.broker import Broker
     from handraise.client import Client
-    from handraise.tokens import Tokens
-    from handraise.words import Words
+    from handraise.config import Settings
+    from handraise.tables.tokens import Tokens
+    from handraise.text.words import Words
 
 __all__ = [
     "AskId",
@@ -58,6 +61,7 @@ __all__ = [
     "person",
     "run_path",
     "session_path",
+    "settings_here",
     "terminal_words",
     "wants_full",
 ]
@@ -90,14 +94,34 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 By = Annotated[str | None, typer.Option(help="In whose name; you, unless said otherwise.")]
 
 
+_said: set[str] = set()  # what of projects is not used, so that a command says it once
+
+
+def settings_here(cwd: Path | None = None) -> Settings:
+    """The settings for a folder. What of its project nobody trusts is left out, which one line on stderr says."""
+    import os
+
+    from handraise.config import load
+    from handraise.trust import notice
+
+    settings = load(cwd=cwd)
+    said = notice(settings.untrusted)
+    if said is not None and said not in _said and "_HANDRAISE_COMPLETE" not in os.environ:
+        _said.add(said)
+        say(said)
+    return settings
+
+
 def call(work: Callable[[Client], Awaitable[T]], *, url: str | None) -> T:
     """Run `work` with a client of the desk. Ctrl+C cancels it and then ends the command."""
     import asyncio
 
     from handraise.client import Client
 
+    settings = settings_here()
+
     async def calling() -> T:
-        async with Client(url) as client:
+        async with Client(url, settings=settings) as client:
             return await work(client)
 
     return asyncio.run(calling())
@@ -108,16 +132,21 @@ def call_or_open(
     on_store: Callable[[Broker, Tokens], Awaitable[T]],
     *,
     url: str | None,
+    quietly: bool = False,
 ) -> T:
-    """At the desk that runs; where this home has none, in its store, whose lock keeps a starting desk out."""
+    """At the desk that runs; where this home has none, in its store, whose lock keeps a starting desk out.
+
+    `quietly` leaves it to the caller to say what of a project is not used.
+    """
     import asyncio
 
     from handraise.app import open_parts
     from handraise.client import Client
     from handraise.config import load
 
+    settings = load() if quietly else settings_here()
+
     async def run() -> T:
-        settings = load()
         is_elsewhere = bool(url or settings.url)
         if is_elsewhere or settings.token or settings.running_desk():
             try:
@@ -147,7 +176,7 @@ def terminal_words() -> Words:
     import os
 
     from handraise.config import load
-    from handraise.words import language_of, speak
+    from handraise.text.words import language_of, speak
 
     return speak(load().language or language_of(os.environ))
 
@@ -266,13 +295,27 @@ async def find_checkpoint(client: Client, typed: str) -> dict[str, Any]:
     except HandraiseError as problem:
         if not typed or problem.code not in ("checkpoint_not_found", "not_found"):
             raise
-    listed = (await client.call("GET", "/v1/checkpoints?state=open"))["checkpoints"]
+    listed = await open_checkpoints(client)
     found = [told for told in listed if told["id"].startswith(typed) or told["id"].endswith(typed)]
     if len(found) > 1:
         raise _ambiguous(typed, [told["id"] for told in found])
     if not found:
         raise CheckpointNotFound(typed)
-    return found[0]  # type: ignore[no-any-return]
+    return found[0]
+
+
+async def open_checkpoints(client: Client, *, run: str | None = None) -> list[dict[str, Any]]:
+    """Those that wait, the oldest first."""
+    from urllib.parse import urlencode
+
+    asked = {"state": "open", **({} if run is None else {"run": run})}
+    found: list[dict[str, Any]] = []
+    while True:
+        page = await client.call("GET", f"/v1/checkpoints?{urlencode(asked)}")
+        found += page["checkpoints"]
+        if page.get("next") is None:
+            return found
+        asked["after"] = page["next"]
 
 
 def run_path(id: str, action: str = "") -> str:

@@ -56,8 +56,8 @@ async def _here(settings: Settings) -> list[dict[str, Any]]:
     from handraise.app import channels_of
     from handraise.broker import Broker
     from handraise.people import People
-    from handraise.reaching import Channels
     from handraise.stores.sqlite import MEMORY, SqliteStore
+    from handraise.switchboard import Channels
 
     if not settings.channels:
         return []

@@ -14,7 +14,7 @@ from handraise.asks import Answer, Ask
 from handraise.cli.shown import ask_fields, command, duration, print_json, say
 from handraise.client import Client
 from handraise.errors import AlreadyAnswered, HandraiseError
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 __all__ = ["ChannelTest"]
 

@@ -11,7 +11,7 @@ import typer
 
 from handraise.cli.calling import Json, Url, call
 from handraise.cli.shown import print_json, table
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client

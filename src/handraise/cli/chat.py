@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from handraise.cli.calling import Full, Url, complete_chat, find_chat, wants_full
+from handraise.cli.calling import Full, Url, complete_chat, find_chat, settings_here, wants_full
 from handraise.cli.shown import command, duration, print_json, say, table
 from handraise.errors import SettingsError
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client
@@ -88,13 +88,11 @@ def add_to(app: typer.Typer) -> None:
         """Talk with a model, and answer what it asks."""
         import asyncio
 
-        from handraise.config import load
-
         by_hand = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
         if id is not None and (new or model is not None):
             raise SettingsError(f"a chat that goes on keeps what it has; leave {'--new' if new else '--model'} out")
         said = None if listed else _message(text, may_type=by_hand or (as_json and id is not None))
-        settings = load()
+        settings = settings_here()
         if url is not None:
             settings = replace(settings, url=url)
         asyncio.run(

@@ -9,13 +9,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from handraise.chat.contract import violation_in
 from handraise.cli.calling import chat_path
 from handraise.cli.following import stop
 from handraise.cli.shown import cut
 from handraise.client import Client
 from handraise.errors import CursorTooOld, HandraiseError
-from handraise.inert import inert
-from handraise.words import Words
+from handraise.text.inert import inert
+from handraise.text.words import Words
 
 __all__ = ["Conversation", "Teller", "header_of", "is_question", "text_of"]
 
@@ -270,7 +271,7 @@ class Teller:
             case "tool_call":
                 self._remark(f"· {block['tool_call']['name']} {block['tool_call']['params']}")
             case "error":
-                self._remark(f"! {content}", whole=True)
+                self._remark(f"! {self._error(block, content)}", whole=True)
             case "action" if is_question(block):
                 if block["status"] == "pending":
                     self._shown.add(id)
@@ -279,6 +280,14 @@ class Teller:
                 self._remark(f"? {content}{declined}", whole=True)
             case kind:
                 self._remark(f"· {block.get('action_type') or kind}: {content}")
+
+    def _error(self, block: dict[str, Any], content: str) -> str:
+        """In the reader's language where we have the words for it; a newer desk may have others."""
+        violation = violation_in(block)
+        try:
+            return content if violation is None else violation.text(self._t)
+        except KeyError:
+            return content
 
     def _text(self, at: tuple[str, int], content: str, *, told: int) -> None:
         if self._open != at:

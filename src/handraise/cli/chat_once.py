@@ -16,8 +16,8 @@ from handraise.cli.chat_following import Conversation, Teller
 from handraise.cli.following import Interrupts, first_of, stop
 from handraise.cli.shown import command, print_json, say
 from handraise.client import Client
-from handraise.inert import inert
-from handraise.words import speak
+from handraise.text.inert import inert
+from handraise.text.words import speak
 
 __all__ = ["talk_once"]
 

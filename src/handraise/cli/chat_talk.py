@@ -22,7 +22,7 @@ from handraise.cli.shown import command, say
 from handraise.cli.watch import Narrowed
 from handraise.client import Client
 from handraise.errors import ChatNotFound, DeskUnreachable, HandraiseError, Refused
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 __all__ = ["Talk"]
 

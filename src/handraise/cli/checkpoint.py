@@ -8,7 +8,7 @@ import typer
 
 from handraise.cli.calling import By, CheckpointId, Json, Url, call, checkpoint_path, find_checkpoint, person
 from handraise.cli.shown import command, print_json, say
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client

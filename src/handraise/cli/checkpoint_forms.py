@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from handraise.asks import Answer, Ask, Origin, Question
+from handraise.asks.forms import to_content, to_questions
 from handraise.errors import AnswerDoesNotFit, SettingsError
-from handraise.forms import to_content, to_questions
 
 __all__ = ["output_of", "read_output", "read_value", "takes_text", "to_ask", "wanted"]
 

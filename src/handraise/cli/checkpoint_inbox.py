@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from handraise.asks import Answer, Ask, State
 from handraise.channels import Inbox
-from handraise.cli.calling import checkpoint_path
+from handraise.cli.calling import checkpoint_path, open_checkpoints
 from handraise.cli.checkpoint_forms import output_of, to_ask
 from handraise.client import Client
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskWithdrawn, HandraiseError, OutputDoesNotFit, RunEnded
@@ -86,8 +86,7 @@ class CheckpointInbox:
             await self.look_at(id.removeprefix(OURS))
 
     async def _listed(self) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = (await self._client.call("GET", "/v1/checkpoints?state=open"))["checkpoints"]
-        return listed
+        return await open_checkpoints(self._client)
 
     def _hear(self, told: dict[str, Any]) -> None:
         id = OURS + told["id"]

@@ -8,7 +8,7 @@ import typer
 
 from handraise.cli.calling import Json, SessionId, Url, call, find_session, session_path
 from handraise.cli.shown import print_json
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client

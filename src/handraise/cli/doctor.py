@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from handraise.cli.calling import Json, Url
+from handraise.cli.calling import Json, Url, settings_here
 from handraise.cli.checks import Check
 from handraise.cli.shown import print_json
 from handraise.errors import DeskUnreachable, HandraiseError, Refused, SettingsError, StoreFailed
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,12 +61,11 @@ def add_to(app: typer.Typer) -> None:
 
 async def _checks(url: str | None) -> AsyncIterator[Check]:
     from handraise.cli.channel_checks import channel_checks
-    from handraise.config import load
 
     for check in (_python(), _version(), *_variables(), _terminal(), *_extras()):
         yield check
     try:
-        settings = load()
+        settings = settings_here()
     except SettingsError as problem:
         yield Check("settings", "fail", str(problem), "correct that file or variable; the rest was not looked at")
         return
@@ -316,7 +315,7 @@ def _same_version(at: str, version: str) -> Check:
 
 def _problem(code: str) -> Check:
     """What `/healthz` has only a word for."""
-    from handraise.server.health import PROBLEMS
+    from handraise.server.routes.health import PROBLEMS
 
     return Check("desk", "warn", PROBLEMS.get(code, code), "the log of the desk says more")
 

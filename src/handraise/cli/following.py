@@ -24,7 +24,7 @@ from handraise.cli.watch import Narrowed
 from handraise.client import Client
 from handraise.errors import CursorTooOld, HandraiseError
 from handraise.events import Asked
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 __all__ = ["Followed", "Interrupts", "first_of", "messages_of", "newest_message", "stop"]
 

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 import typer
 
-from handraise.cli.calling import Json, Url, call, machine
+from handraise.cli.calling import Json, Url, call, machine, settings_here
 from handraise.cli.shown import print_json
 from handraise.errors import DeskUnreachable, PluginNotFound, Refused, SettingsError
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from handraise.agents import Edit, Installable
     from handraise.client import Client
     from handraise.config import Settings
-    from handraise.installing import Change
+    from handraise.edits.installing import Change
     from handraise.mcp.clients import McpClient
 
 __all__ = ["add_to"]
@@ -70,11 +70,10 @@ def add_to(app: typer.Typer) -> None:
         url: Url = None,
     ) -> None:
         """Bring what an agent in your own terminals asks to the desk."""
-        from handraise import installing
         from handraise.client import addresses
-        from handraise.config import load
+        from handraise.edits import installing
 
-        settings = load()
+        settings = settings_here()
         if listed:
             _list(_all(settings), as_json=as_json)
             return
@@ -92,6 +91,7 @@ def add_to(app: typer.Typer) -> None:
             call(_tokens, url=address)  # without a desk there is nothing to look at
         if not as_json:
             _show(shown)
+        _warn_of_links(shown)
         if dry_run:
             _tell(shown, agent=agent, url=address, token=token, done=False, as_json=as_json)
             return
@@ -102,7 +102,7 @@ def add_to(app: typer.Typer) -> None:
             made = await client.call("POST", "/v1/tokens", body={"name": token, "scopes": ["ask"]})
             try:
                 changes = installing.plan(installable.edits(url=address, token=made["token"]), record=record)
-                if [change.now for change in changes] != [change.now for change in shown]:
+                if [(each.now, each.real) for each in changes] != [(each.now, each.real) for each in shown]:
                     raise SettingsError("a file was changed by somebody else meanwhile; run it again")
                 installing.install(changes, home=settings.home, agent=agent, url=address, token=token, record=record)
             except BaseException:
@@ -124,11 +124,10 @@ def add_to(app: typer.Typer) -> None:
     @app.command(epilog=UNINSTALL)
     def uninstall(agent: Agent, dry_run: DryRun = False, as_json: Json = False, url: Url = None) -> None:
         """Take out what `install` put in, and revoke its token."""
-        from handraise import installing
         from handraise.client import addresses
-        from handraise.config import load
+        from handraise.edits import installing
 
-        settings = load()
+        settings = settings_here()
         record = installing.Installed.read(settings.home, agent)
         address = url or (record.url if record is not None else addresses(settings)[0])
         changes = installing.plan_removal(_edits(agent, settings, url=address, known=record is not None), record=record)
@@ -273,8 +272,16 @@ def _ask_for_consent(yes: bool) -> None:
         raise typer.Exit(1)
 
 
+def _warn_of_links(changes: Sequence[Change]) -> None:
+    from handraise.edits.installing import elsewhere
+
+    for change in changes:
+        if (said := elsewhere(change)) is not None:
+            print(f"handraise: {inert(said, keep='')}", file=sys.stderr, flush=True)
+
+
 def _show(changes: Sequence[Change]) -> None:
-    from handraise.installing import diff
+    from handraise.edits.installing import diff
 
     for change in changes:
         text = diff(change)
@@ -283,8 +290,15 @@ def _show(changes: Sequence[Change]) -> None:
 
 def _tell(changes: Sequence[Change], *, agent: str, url: str, token: str, done: bool, as_json: bool) -> None:
     if as_json:
-        files: list[dict[str, Any]] = [{"path": str(change.path), "change": change.what} for change in changes]
+        files: list[dict[str, Any]] = [_fields(change) for change in changes]
         print_json({"agent": agent, "url": url, "token": token, "done": done, "files": files})
         return
     for change in changes:
         print(f"{change.what if done else 'would be ' + change.what}: {inert(str(change.path), keep='')}")
+
+
+def _fields(change: Change) -> dict[str, Any]:
+    from handraise.edits.installing import elsewhere
+
+    told = {"path": str(change.path), "change": change.what}
+    return told if elsewhere(change) is None else {**told, "real": str(change.real)}

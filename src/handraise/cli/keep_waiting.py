@@ -8,7 +8,7 @@ import typer
 
 from handraise.cli.calling import AskId, Json, Url, call, find_ask
 from handraise.cli.shown import ask_fields, duration, print_json
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client

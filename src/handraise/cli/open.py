@@ -10,7 +10,7 @@ import typer
 
 from handraise.cli.calling import Url, call
 from handraise.cli.shown import say
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client

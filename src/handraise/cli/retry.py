@@ -8,7 +8,7 @@ import typer
 
 from handraise.cli.calling import Json, RunId, Url, Yes, call, find_run, run_path
 from handraise.cli.shown import agree, command, print_json, say
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client

@@ -15,12 +15,12 @@ import typer
 from handraise.cli.calling import Json, Url, call_or_open, person
 from handraise.cli.shown import print_json
 from handraise.errors import SettingsError
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.broker import Broker
     from handraise.client import Client
-    from handraise.tokens import Tokens
+    from handraise.tables.tokens import Tokens
 
 __all__ = ["add_to"]
 
@@ -38,8 +38,9 @@ Examples:
 \b
 Exit codes: 0 allow, 3 a person or a program decides, 4 reject."""
 CHECK = """\b
-Example:
-  handraise rules check && git commit     exit code 1 where a rule can never match"""
+Examples:
+  handraise rules check && git commit     exit code 1 where a rule can never match
+  handraise rules check --strict          and where one allows more than it shows"""
 ADD = """\b
 Examples:
   handraise rules add --tool shell --match command="git status*" --action allow
@@ -48,15 +49,6 @@ Examples:
 REMOVE = """\b
 Example:
   handraise rules remove 1f3a9c2e"""
-TRUST = """\b
-Examples:
-  handraise rules trust                   the handraise.toml of this folder, after you have seen what it allows
-  handraise rules trust ~/shop/handraise.toml --yes
-
-\b
-A project's rules that reject or ask count at once. Those that allow, or leave it to a program, count
-after this, and only until the file changes: it may have come with a download, or from an agent."""
-
 FAILED, WAITS, REJECTED = 1, 3, 4
 
 Cwd = Annotated[Path | None, typer.Option(help="The folder an agent works in; this one, unless said otherwise.")]
@@ -114,12 +106,12 @@ def add_to(app: typer.Typer) -> None:
             return dict(await client.call("POST", "/v1/rules/test", body=body))
 
         async def on_store(broker: Broker, tokens: Tokens) -> dict[str, Any]:
-            from handraise.rulebook import call_of
+            from handraise.rules.book import call_of
 
             subagent = context is Context.subagent
             return await broker.rules.tested(call_of(tool, arguments, agent=agent, cwd=folder, subagent=subagent))
 
-        told = call_or_open(over_http, on_store, url=url)
+        told = call_or_open(over_http, on_store, url=url, quietly=True)
         if as_json:
             print_json(told)
         else:
@@ -128,20 +120,29 @@ def add_to(app: typer.Typer) -> None:
             raise typer.Exit(REJECTED if told["action"] == "reject" else WAITS)
 
     @rules.command(epilog=CHECK)
-    def check(cwd: Cwd = None, as_json: Json = False, url: Url = None) -> None:
-        """Find rules that can never match."""
+    def check(
+        cwd: Cwd = None,
+        strict: Annotated[bool, typer.Option("--strict", help="End with 1 for warnings too.")] = False,
+        as_json: Json = False,
+        url: Url = None,
+    ) -> None:
+        """Find rules that can never match, and those that allow more than they show."""
         found = _listed(cwd, url=url)
         useless = [rule for rule in found["rules"] if "never" in rule]
+        wide = [rule for rule in found["rules"] if "warnings" in rule]
         if as_json:
-            print_json({"problems": found["problems"], "never": useless})
+            print_json({"problems": found["problems"], "never": useless, "warnings": wide})
         else:
             for problem in found["problems"]:
                 print(inert(problem, keep=""))
             for rule in useless:
                 print(inert(f"{rule['source']}: {_line(rule)}: can never match, {rule['never']}", keep=""))
+            for rule in wide:
+                for warning in rule["warnings"]:
+                    print(inert(f"{rule['source']}: warning, {warning}", keep=""))
             if not useless and not found["problems"]:
                 print(f"{len(found['rules'])} rules, and each can decide something")
-        if useless or found["problems"]:
+        if useless or found["problems"] or (strict and wide):
             raise typer.Exit(FAILED)
 
     @rules.command(epilog=ADD)
@@ -195,33 +196,6 @@ def add_to(app: typer.Typer) -> None:
 
         print(inert(f"removed {_line(call_or_open(over_http, on_store, url=url))}", keep=""))
 
-    @rules.command(epilog=TRUST)
-    def trust(
-        file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Otherwise that of this folder.")] = None,
-        yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    ) -> None:
-        """Let a project's handraise.toml allow things, as it is now."""
-        from handraise.config import load
-        from handraise.rulebook import Trusted
-        from handraise.rules.reading import find_project, rules_in
-
-        found = file.absolute() if file is not None else find_project(Path.cwd())
-        if found is None:
-            raise SettingsError("there is no handraise.toml here or above; name the file")
-        try:
-            content = found.read_bytes()
-            written = rules_in(content.decode(), file=found)
-        except (OSError, UnicodeDecodeError) as problem:
-            raise SettingsError(f"{found} cannot be read: {problem}") from None
-        for rule in written:
-            print(inert(f"{rule.source}  {rule}", keep=""))
-        if not yes:
-            if not sys.stdin.isatty():
-                raise SettingsError("nobody is here to agree; look at the rules above and say --yes")
-            typer.confirm("Let these rules decide?", abort=True)
-        Trusted(load().trusted_file).add(found, content)
-        print(inert(f"{found} is trusted until it changes", keep=""))
-
 
 def _listed(cwd: Path | None, *, url: str | None) -> dict[str, Any]:
     folder = _folder(cwd)
@@ -234,7 +208,7 @@ def _listed(cwd: Path | None, *, url: str | None) -> dict[str, Any]:
 
         return await broker.rules.listed(Origin(agent="any", session="any", cwd=folder))
 
-    return call_or_open(over_http, on_store, url=url)
+    return call_or_open(over_http, on_store, url=url, quietly=True)
 
 
 def _folder(cwd: Path | None) -> str:
@@ -267,6 +241,7 @@ def _line(rule: dict[str, Any]) -> str:
     about = [rule["tool"]]
     about += [f"agent {rule['agent']}"] if "agent" in rule else []
     about += [rule["context"]] if "context" in rule else []
+    about += [f"session {rule['session']}"] if "session" in rule else []
     for name, condition in rule.get("matches", {}).items():
         listed = condition if isinstance(condition, list) else [condition]
         about.append(f"{name} = {' or '.join(repr(each) for each in listed) or '[]'}")

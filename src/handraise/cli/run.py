@@ -15,6 +15,7 @@ import typer
 from handraise.cli.calling import Full, Json, Url, call, wants_full
 from handraise.cli.shown import command, print_json, say
 from handraise.cli.start import desk_for
+from handraise.cli.trusting import settings_or_offer
 from handraise.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -71,15 +72,13 @@ def add_to(app: typer.Typer) -> None:
         """Run a workflow, and answer what its steps ask."""
         import asyncio
 
-        from handraise.config import load
-
         folder = (cwd or Path.cwd()).expanduser().absolute()
         pairs = _pairs(input or ())
         given = _read(input_file)
         if detach:
             call(lambda client: _detach(client, flow, folder, given, pairs, as_json=as_json), url=url)
             return
-        settings = load(cwd=folder)
+        settings = settings_or_offer(folder, with_workflows=True, quietly=as_json)
         if url is not None:
             settings = replace(settings, url=url)
 

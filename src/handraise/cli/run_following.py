@@ -18,13 +18,13 @@ import typer
 
 from handraise.asks import Ask
 from handraise.channels.terminal import Terminal, wants_colour
-from handraise.cli.calling import person, run_path, terminal_words
+from handraise.cli.calling import open_checkpoints, person, run_path, terminal_words
 from handraise.cli.checkpoint_inbox import CheckpointInbox
 from handraise.cli.following import Interrupts, first_of, stop
 from handraise.cli.shown import command, cut, duration, how_to_answer, print_json, say
 from handraise.cli.watch import SKIP, Narrowed
 from handraise.client import Client
-from handraise.inert import inert
+from handraise.text.inert import inert
 from handraise.workflow.trace import line
 
 if TYPE_CHECKING:
@@ -175,8 +175,7 @@ class FollowedRun:
 
     async def _waiting(self) -> tuple[list[Ask], list[dict[str, Any]]]:
         asks = [ask async for ask in self._client.asks(state="asked", run=self._id)]
-        path = f"/v1/checkpoints?run={self._id}&state=open"
-        return asks, (await self._client.call("GET", path))["checkpoints"]
+        return asks, await open_checkpoints(self._client, run=self._id)
 
     # What is said ---------------------------------------------------------------------------------------------------
 

@@ -15,12 +15,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from handraise import tls
 from handraise.app import Running, agents_of, bind, open_parts, open_worker, run_desk, wires_of
 from handraise.cli.shown import say
 from handraise.client import Client
 from handraise.config import Settings
 from handraise.errors import DeskUnreachable, HandraiseError, SettingsError, StoreInUse
+from handraise.server.connections import raise_descriptors
+from handraise.transports import tls
 
 __all__ = ["desk_or_own", "run_loop", "run_until_ended", "work_until_ended"]
 
@@ -99,6 +100,7 @@ def run_until_ended(
     """Raises HandraiseError where the port is taken, StoreInUse where this home has its desk already, SettingsError
     where a certificate cannot be used."""
     _log_to_stderr()
+    raise_descriptors()
     settings = replace(settings, allowed_hosts=(*settings.allowed_hosts, *allowed_hosts))
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls.check(settings.tls_cert, key=settings.tls_key)

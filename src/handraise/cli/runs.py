@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from handraise.cli.calling import Json, RunId, Url, call, find_run
+from handraise.cli.calling import Json, RunId, Url, call, find_run, open_checkpoints
 from handraise.cli.shown import command, duration, how_to_answer, print_json, say, table
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.client import Client
@@ -85,7 +85,7 @@ def _row(run: dict[str, Any]) -> list[str]:
 async def _show(client: Client, typed: str, *, as_json: bool) -> None:
     run = await find_run(client, typed)
     asks = [ask async for ask in client.asks(state="asked", run=run["id"])]
-    checkpoints = (await client.call("GET", f"/v1/checkpoints?run={run['id']}&state=open"))["checkpoints"]
+    checkpoints = await open_checkpoints(client, run=run["id"])
     if as_json:
         print_json({**run, "asks": [ask.id for ask in asks], "checkpoints": [told["id"] for told in checkpoints]})
         return

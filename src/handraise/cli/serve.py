@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from handraise.cli.calling import settings_here
 from handraise.errors import SettingsError
 
 __all__ = ["add_to"]
@@ -48,9 +49,8 @@ def add_to(app: typer.Typer) -> None:
     ) -> None:
         """Run the desk until Ctrl+C."""
         from handraise.cli.running import run_until_ended
-        from handraise.config import load
 
-        settings = load()
+        settings = settings_here()
         if (tls_cert is None) != (tls_key is None):
             raise SettingsError("a certificate and its key come together; give both --tls-cert and --tls-key")
         if tls_cert is not None and tls_key is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from handraise.asks import Answer, Ask
 from handraise.errors import SettingsError
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 __all__ = [
     "agree",

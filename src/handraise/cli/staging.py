@@ -20,13 +20,13 @@ from handraise.agents.scripted import Scripted
 from handraise.app import Running
 from handraise.asks import Answer, Ask, Handling, Option, Permission, Question, Scope
 from handraise.channels.terminal import Terminal
-from handraise.cli.calling import person, terminal_words
+from handraise.cli.calling import person, settings_here, terminal_words
 from handraise.cli.running import desk_or_own
 from handraise.cli.shown import command, say
 from handraise.client import Client
-from handraise.config import Settings, load
+from handraise.config import Settings
 from handraise.errors import HandraiseError, Withdrawn
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 __all__ = ["play"]
 
@@ -208,7 +208,7 @@ def _took(ask: Ask, answer: Answer) -> str:
 
 
 async def play(*, port: int, watch: bool, exit_when_done: bool) -> None:
-    settings = load()
+    settings = settings_here()
     async with desk_or_own(settings, port=port) as own, Client(own.url if own else None, settings=settings) as client:
         session = f"demo-{secrets.token_hex(2)}"
         actors = [_Actor(role, client=client, session=session, tell=_ignore if watch else _print) for role in ROLES]

@@ -14,6 +14,7 @@ import typer
 from handraise.asks import Handling, Mode, OnTimeout, PermissionPolicy, QuestionPolicy
 from handraise.cli.calling import Full, Json, Url, call
 from handraise.cli.shown import command, print_json, say
+from handraise.cli.trusting import settings_or_offer
 from handraise.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -87,11 +88,10 @@ def add_to(app: typer.Typer) -> None:
         """Start an agent, and answer what it asks."""
         import asyncio
 
-        from handraise.config import load
         from handraise.wire import handling_fields
 
         folder = (cwd or Path.cwd()).expanduser().absolute()
-        settings = load(cwd=folder)
+        settings = settings_or_offer(folder, with_workflows=False, quietly=as_json)
         if url is not None:
             settings = replace(settings, url=url)
         handling = _handling(

@@ -13,11 +13,11 @@ import typer
 from handraise.cli.calling import Json
 from handraise.cli.shown import duration, print_json, say
 from handraise.errors import SettingsError, StoreError, StoreInUse
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
-    from handraise.copying import Copied, Progress
     from handraise.stores import Store
+    from handraise.stores._copy import Copied, Progress
 
 __all__ = ["add_to"]
 
@@ -52,8 +52,8 @@ def add_to(app: typer.Typer) -> None:
         """Take everything a desk keeps over into an empty database, and compare both."""
         import asyncio
 
-        from handraise.copying import counted
         from handraise.stores import without_password
+        from handraise.stores._copy import counted
 
         began = time.monotonic()
         copied = asyncio.run(_copy(source, target))
@@ -78,7 +78,7 @@ def add_to(app: typer.Typer) -> None:
 async def _copy(source: str, target: str) -> Copied:
     import sqlite3
 
-    from handraise.copying import copy
+    from handraise.stores._copy import copy
 
     await _refuse(source, target)
     try:

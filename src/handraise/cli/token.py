@@ -11,12 +11,12 @@ import typer
 from handraise.cli.calling import Json, Url, call_or_open
 from handraise.cli.shown import print_json
 from handraise.errors import HandraiseError
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.broker import Broker
     from handraise.client import Client
-    from handraise.tokens import Tokens
+    from handraise.tables.tokens import Tokens
 
 __all__ = ["add_to"]
 

@@ -91,7 +91,7 @@ async def _terminal(
     inbox: Narrowed | CheckpointInbox, *, by: str, quiet: bool, interactive: bool, full: bool = False
 ) -> None:
     from handraise.channels.terminal import Terminal
-    from handraise.words import speak
+    from handraise.text.words import speak
 
     def out(text: str) -> None:
         print(text, flush=True)

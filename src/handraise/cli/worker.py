@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from handraise.cli.calling import settings_here
+
 __all__ = ["add_to"]
 
 EXAMPLES = """\b
@@ -19,6 +21,5 @@ def add_to(app: typer.Typer) -> None:
 
         Ctrl+C ends it, and others take over what is left."""
         from handraise.cli.running import work_until_ended
-        from handraise.config import load
 
-        work_until_ended(load())
+        work_until_ended(settings_here())

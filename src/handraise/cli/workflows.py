@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import typer
 
-from handraise.cli.calling import Json, Url
+from handraise.cli.calling import Json, Url, settings_here
 from handraise.cli.shown import print_json
 from handraise.errors import DeskUnreachable
-from handraise.inert import inert
+from handraise.text.inert import inert
 
 if TYPE_CHECKING:
     from handraise.config import Settings
@@ -61,9 +61,8 @@ def add_to(app: typer.Typer) -> None:
 async def _look(folder: Path, *, url: str | None) -> list[dict[str, Any]]:
     """What the desk that runs says, or what is here."""
     from handraise.client import Client
-    from handraise.config import load
 
-    settings = load(cwd=folder)
+    settings = settings_here(folder)
     is_elsewhere = url is not None or settings.url is not None
     if is_elsewhere or settings.running_desk() is not None:
         try:
@@ -73,31 +72,16 @@ async def _look(folder: Path, *, url: str | None) -> list[dict[str, Any]]:
         except DeskUnreachable:
             if is_elsewhere:
                 raise
-    return _listed_here(folder, settings)
+    return await _listed_here(folder, settings)
 
 
-def _listed_here(folder: Path, settings: Settings) -> list[dict[str, Any]]:
+async def _listed_here(folder: Path, settings: Settings) -> list[dict[str, Any]]:
     """The workflows of this machine, in the form that the desk tells them."""
-    from handraise.errors import WorkflowBroken
-    from handraise.workflow.loading import found_in, places
-    from handraise.workflow.steps import INPUT
+    from handraise.app import authors_of, config_of
+    from handraise.workflow.loading import listed, places
 
-    found: list[dict[str, Any]] = []
-    for file, workflow in found_in(places(folder, config=None if settings.user is None else settings.user.parent)):
-        if isinstance(workflow, WorkflowBroken):
-            told: dict[str, Any] = {"name": file.stem, "description": "", "file": str(file), "steps": [], "input": None}
-            found.append({**told, "problem": workflow.message})
-            continue
-        found.append(
-            {
-                "name": workflow.name,
-                "description": workflow.description,
-                "file": str(file),
-                "steps": [{"id": step.id, "kind": step.kind} for step in workflow.steps.values()],
-                "input": workflow.adapter(INPUT).json_schema(),
-            }
-        )
-    return found
+    async with authors_of(settings) as authors:
+        return await listed(places(folder, config=config_of(settings)), authors)
 
 
 def _shown(told: Mapping[str, Any]) -> str:

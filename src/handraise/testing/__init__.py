@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from handraise.agents.scripted import Scripted
-    from handraise.testing.agents import AgentDriver, Stage, check_agent
+    from handraise.testing.agents import AgentDriver, Late, Stage, check_agent
     from handraise.testing.cases import Report
     from handraise.testing.channels import ChannelDriver, check_channel
     from handraise.testing.clock import FakeClock
@@ -28,6 +28,7 @@ __all__ = [
     "AgentDriver",
     "ChannelDriver",
     "FakeClock",
+    "Late",
     "Report",
     "Run",
     "Scripted",
@@ -50,6 +51,7 @@ _HOMES = {
     "AgentDriver": "handraise.testing.agents",
     "ChannelDriver": "handraise.testing.channels",
     "FakeClock": "handraise.testing.clock",
+    "Late": "handraise.testing.agents",
     "Report": "handraise.testing.cases",
     "Run": "handraise.testing.runs",
     "Scripted": "handraise.agents.scripted",

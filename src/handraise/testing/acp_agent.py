@@ -2,10 +2,11 @@
 
     SCRIPT: form permission        asks both, one after the other, and repeats in its reply what it was told
 
-Any other prompt is repeated as it is; one that says to do something again makes it ask for its permission twice. It is
-written with the protocol's official package (`agent-client-protocol`), so that what we send is read by somebody else's
-code; nothing else of handraise imports that. `--forgetful` makes one that cannot take a session up again, `--loading`
-one that tells everything once more when it does.
+A prompt without a script that contains "question" makes it ask one, and one that says to do something again makes it
+ask for its permission twice. Any other prompt is repeated as it is. It is written with the protocol's official package
+(`agent-client-protocol`), so that what we send is read by somebody else's code; nothing else of handraise imports that.
+`--forgetful` makes one that cannot take a session up again, `--loading` one that tells everything once more when it
+does.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ class Player:
         told: list[Any] = [] if mark else [before]
         if not mark and AGAIN in before:
             script = "permission permission"
+        elif not mark and "question" in before.lower():
+            script = "question"
         for word in script.split():
             try:
                 told.append(await self._do(session_id, word))

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from pathlib import Path
+from typing import ClassVar, TypeAlias, TypeVar
 
 from handraise.agents import Asker, Reply, Session, Start
 from handraise.asks import Answer, Ask, Handling
@@ -17,12 +18,13 @@ from handraise.stores import Store
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing.cases import PATIENCE, Report, run_cases
 from handraise.testing.clock import FakeClock
+from handraise.transports.process import Started, identify, is_running
 
-__all__ = ["AgentDriver", "Stage", "check_agent"]
+__all__ = ["AgentDriver", "Late", "Stage", "check_agent"]
 
 T = TypeVar("T")
 
-TIMEOUT = 60.0  # seconds on the fake clock
+TIMEOUT = 30.0  # seconds on the fake clock; the desk waits longer than this for an agent to take its answer
 
 
 class Stage:
@@ -78,6 +80,25 @@ class Stage:
 Hook: TypeAlias = Callable[[Stage], Awaitable[object]]
 
 
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A prompt on which the agent asks for permission to run `COMMAND`, and the folder it runs in.
+
+    `beside` returns once the agent goes on beside the command, where it does not wait for it.
+    """
+
+    prompt: str
+    folder: Path
+    beside: Callable[[], Awaitable[object]] | None = None
+
+    # It would write a file later: it tells its process, and goes on once it is let. It needs no terminal.
+    COMMAND: ClassVar[str] = """\
+trap '' HUP
+echo $$ > started.new; mv started.new started
+while [ ! -e go ]; do sleep 0.1; done
+echo late > late"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentDriver:
     """How to make one agent do what the cases need. It repeats in its reply what it was told.
@@ -89,6 +110,7 @@ class AgentDriver:
     one: str  # a prompt on which it asks one question that has at least two options
     two: str | None = None  # a prompt on which it asks two things in one turn
     malformed: str | None = None  # a prompt on which it asks what is no question
+    late: Late | None = None  # a command that would still write a file after its turn
     again: Hook | None = None  # the open ask is announced once more
     subagent: Hook | None = None  # a subagent of the stage's session asks
     own_terminal: Hook | None = None  # the open ask is answered in the agent's own terminal
@@ -161,6 +183,44 @@ async def abort_while_pending(stage: Stage) -> None:
     await asyncio.wait([turn])
     state = (await stage.broker.get(ask.id)).state
     assert state == "withdrawn", f"after the abort its ask is {state}"
+
+
+async def abort_while_a_command_runs(stage: Stage) -> None:
+    """Nothing of the turn runs any more, also what a person allowed."""
+    late, process = await _late(stage)
+    assert stage.session is not None
+    await stage.session.abort()
+    await _nothing_is_written(late, process, after="the abort")
+
+
+async def close_while_a_command_runs(stage: Stage) -> None:
+    late, process = await _late(stage)
+    assert stage.session is not None
+    session, stage.session = stage.session, None
+    await session.close()
+    await _nothing_is_written(late, process, after="the session was closed")
+
+
+async def _late(stage: Stage) -> tuple[Late, Started]:
+    """The command once it runs, with its process."""
+    late = _given(stage.driver.late, "late")
+    for name in ("started", "go", "late"):
+        (late.folder / name).unlink(missing_ok=True)  # of the case before
+    await stage.prompt(late.prompt)
+    ask = await stage.asked()
+    await stage.broker.answer(ask.id, _choice(ask))
+    while not (late.folder / "started").exists():  # noqa: ASYNC110 - another program's file; the patience ends this
+        await asyncio.sleep(0.02)
+    if late.beside is not None:
+        await late.beside()
+    return late, identify(int((late.folder / "started").read_text()))
+
+
+async def _nothing_is_written(late: Late, process: Started, *, after: str) -> None:
+    (late.folder / "go").touch()
+    while is_running(process):  # noqa: ASYNC110 - another program's process: it was ended, or it writes and ends
+        await asyncio.sleep(0.02)
+    assert not (late.folder / "late").exists(), f"a command that was allowed went on after {after}"
 
 
 async def answer_racing_the_timeout(stage: Stage) -> None:
@@ -239,6 +299,8 @@ _CASES = (
     two_asks_in_one_turn,
     a_subagents_ask,
     abort_while_pending,
+    abort_while_a_command_runs,
+    close_while_a_command_runs,
     answer_racing_the_timeout,
     answered_in_the_agents_own_terminal,
     desk_restarted_while_pending,

@@ -12,9 +12,9 @@ from handraise.asks import Answer, Ask, Handling
 from handraise.broker import Broker
 from handraise.channels import Channel
 from handraise.people import People
-from handraise.reaching import Channels, Made
-from handraise.showings import TOPIC
 from handraise.stores.sqlite import MEMORY, SqliteStore
+from handraise.switchboard import Channels, Made
+from handraise.tables.showings import TOPIC
 from handraise.testing.cases import PATIENCE, Report, run_cases
 from handraise.testing.clock import FakeClock
 from handraise.testing.samples import a_permission, an_ask

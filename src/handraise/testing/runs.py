@@ -6,6 +6,7 @@ Scripted agents stand in for those that the steps name, and a scripted person fo
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -13,22 +14,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from handraise.agents import Agent, AgentSettings
 from handraise.asks import Ask
 from handraise.broker import Broker
 from handraise.clock import Clock
-from handraise.errors import SettingsError
+from handraise.errors import SettingsError, WorkflowNotFound
 from handraise.stores import Query
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing.clock import FakeClock
 from handraise.testing.person import ScriptedPerson
 from handraise.worker import Agents, Worker
+from handraise.workflow.authoring import Written, load
 from handraise.workflow.engine import Engine
+from handraise.workflow.flow import INPUT, AgentStep, Flow, StepFailed
 from handraise.workflow.journal import Checkpoint, Journal, NewRun, RunRecord
-from handraise.workflow.loading import find, places
-from handraise.workflow.steps import AgentStep, Workflow
+from handraise.workflow.loading import places
+from handraise.workflow.steps import Workflow
 from handraise.workflow.trace import Position, merged
 
 __all__ = ["Run", "a_run", "run_workflow"]
@@ -201,9 +202,9 @@ async def a_run(
     own, which is gone afterwards. Raises SettingsError where nobody stands
     in for an agent, and pydantic's ValidationError where the input does not fit.
     """
-    found = find(workflow, places(Path.cwd(), config=None))[1] if isinstance(workflow, str) else workflow
-    staff = _staff(found, agents)
-    reading = TypeAdapter(found.input)
+    found = _find(workflow) if isinstance(workflow, str) else workflow
+    staff = _staff(found.flow, agents)
+    reading = found.adapter(INPUT)
     given = reading.dump_python(reading.validate_python({} if input is None else input), mode="json")
     person, clock = person or ScriptedPerson(), clock or FakeClock()
     async with AsyncExitStack() as stack:
@@ -214,7 +215,7 @@ async def a_run(
         broker = await stack.enter_async_context(Broker(store, clock=clock))
         worker = await stack.enter_async_context(Worker(broker, broker.sessions, staff, name="test", clock=clock))
         journal = Journal(store)
-        engine = Engine(journal, worker, clock=clock, load=lambda file, name: found)
+        engine = Engine(journal, worker, clock=clock, authors=_Here(found))
         speaking = [asyncio.create_task(person.run(broker)), asyncio.create_task(person.decide(journal, clock=clock))]
         stack.push_async_callback(_end, *speaking, asyncio.create_task(engine.serve()))
         wanted = NewRun(workflow=found.name, file=found.where, cwd=str(cwd), input=given)
@@ -237,7 +238,56 @@ async def run_workflow(
         return await run.ended(within=within)
 
 
-def _staff(workflow: Workflow, agents: Staff | None) -> Agents:
+class _Here:
+    """The door to the author's code in this very process: in a test the author is the process."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._written = Written(workflow)
+
+    async def open(self, file: Path, name: str) -> _Here:
+        """It is the code of every run there."""
+        return self
+
+    @property
+    def flow(self) -> Flow:
+        return self._written.flow
+
+    async def fit(self, id: str, value: Any) -> Any:
+        return self._written.fit(id, value)
+
+    async def read(self, step: str, reply: str) -> Any:
+        return self._written.read(step, reply)
+
+    async def fill(self, step: str, text: str, values: Mapping[str, Any]) -> str:
+        return self._written.fill(step, text, values)
+
+    async def call(self, step: str, values: Mapping[str, Any]) -> Any:
+        function = self._written.workflow.steps[step].function
+        assert function is not None
+        arguments = self._written.arguments(step, values)
+        try:
+            if inspect.iscoroutinefunction(function):
+                value = await function(**arguments)
+            else:
+                value = await asyncio.to_thread(function, **arguments)
+        except (StepFailed, asyncio.CancelledError):
+            raise
+        except Exception as problem:
+            raise StepFailed(f"{type(problem).__name__}: {problem}") from problem
+        return self._written.told(step, value)
+
+
+def _find(name: str) -> Workflow:
+    """A workflow of the project that the test runs in. Raises WorkflowNotFound, WorkflowBroken."""
+    files = [file for folder in places(Path.cwd(), config=None) for file in sorted(folder.glob("*.py"))]
+    found = [workflow for file in files for workflow in load(file)]
+    for workflow in found:
+        if workflow.name == name:
+            return workflow
+    raise WorkflowNotFound(name, known=[workflow.name for workflow in found])
+
+
+def _staff(workflow: Flow, agents: Staff | None) -> Agents:
     names = {step.agent for step in workflow.steps.values() if isinstance(step, AgentStep)}
     given = agents if isinstance(agents, Mapping) else dict.fromkeys(names, agents)
     for step in workflow.steps.values():

@@ -24,7 +24,11 @@ WITHDRAWN = Change(
     states=("asked",), set={"state": "withdrawn", "withdrawn_reason": "gone"}, event="withdrawn", at=NOW + 1
 )
 TAKEN = Change(
-    states=("answered", "rejected"), set={"delivered_at": NOW + 2}, event="delivered", at=NOW + 2, undelivered=True
+    states=("answered", "rejected"),
+    set={"delivered_at": NOW + 2},
+    event="delivered",
+    at=NOW + 2,
+    empty=("delivered_at",),
 )
 Make: TypeAlias = Callable[[], Awaitable[Store]]
 From: TypeAlias = Callable[[Store], Awaitable[Store]]
@@ -432,6 +436,17 @@ async def deadlines_are_those_of_open_asks(subject: Subject) -> None:
     await subject.store.open(row("c"))
     await subject.store.change("a", closing())
     assert await subject.store.deadlines() == [(NOW + 20, "b")]
+
+
+async def answers_of_which_no_agent_said_anything_are_untaken(subject: Subject) -> None:
+    for id in ("open", "taken", "failed", "answered", "rejected"):
+        await subject.store.open(row(id))
+    for id in ("taken", "failed", "answered"):
+        await subject.store.change(id, closing())
+    await subject.store.change("rejected", closing()._replace(set={"state": "rejected", "answer": said()}))
+    for id, told in (("taken", {"delivered_at": NOW}), ("failed", {"delivery_error": "gone"})):
+        await subject.store.change(id, Change(states=("answered",), set=told, event="delivered", at=NOW))
+    assert sorted(await subject.store.untaken()) == ["answered", "rejected"]
 
 
 async def what_waits_is_counted_with_the_age_of_the_oldest(subject: Subject) -> None:
@@ -924,6 +939,7 @@ _CASES = (
     history_has_what_was_told_since_and_the_types_that_are_wanted,
     the_source_of_a_change_is_kept_and_told_to_nobody,
     deadlines_are_those_of_open_asks,
+    answers_of_which_no_agent_said_anything_are_untaken,
     what_waits_is_counted_with_the_age_of_the_oldest,
     a_listener_is_told_before_the_writer_goes_on,
     what_a_listener_is_told_is_committed_and_in_order,
@@ -980,6 +996,7 @@ def row(id: str, **changes: Any) -> NewAsk:
         deadline=None,
         fallback=None,
         answer=None,
+        judgement=None,
         events=("asked",),
     )
     return new._replace(**changes)
