@@ -12,7 +12,7 @@ DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test agents browser agents-latest check format docs pictures bench bench-agents bench-workflows bench-web clean
+.PHONY: help demo test agents browser shells test-shell-long agents-latest check format docs pictures bench bench-agents bench-workflows bench-hostile bench-web clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ help: ## this list
 demo: $(READY) ## a desk with scripted agents that ask; answer them from another terminal
 	@$(BIN)/handraise demo
 
-test: $(DEV) agents browser ## every test
+test: $(DEV) agents browser shells ## every test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(LATE) $(ARGS)
 
 agents: $(DEV) ## fetch the real agents that the tests run; HANDRAISE_WITHOUT_AGENTS=1 goes without them
@@ -28,6 +28,13 @@ agents: $(DEV) ## fetch the real agents that the tests run; HANDRAISE_WITHOUT_AG
 
 browser: $(DEV) ## install the browser that the tests run; HANDRAISE_WITHOUT_BROWSER=1 goes without it
 	@PYTHONPATH=tests $(BIN)/python tests/browser/install.py --quiet
+
+shells: $(DEV) ## install the shells that the tests run; HANDRAISE_WITHOUT_SHELLS=1 goes without them
+	@$(BIN)/python tests/shells/install.py --quiet
+
+test-shell-long: $(DEV) shells ## hold 200,000 command lines against real shells, from a seed that is printed
+	@seed=$${HANDRAISE_SHELL_SEED:-$$($(PYTHON) -c 'import random; print(random.randrange(10**9))')}; echo "seed $$seed"; \
+	 HANDRAISE_SHELL_SEED=$$seed HANDRAISE_SHELL_LINES=200000 $(BIN)/python -m pytest -n 2 --dist loadfile tests/shells $(ARGS)
 
 agents-latest: $(DEV) ## run their tests with the newest version of each
 	@$(BIN)/python tests/live/programs.py --latest
@@ -60,6 +67,9 @@ bench-agents: $(DEV) agents ## measure what the desk adds to a real agent's ques
 
 bench-workflows: $(BENCH) ## measure steps, runs that wait and taking over; writes docs/workflow-performance.md
 	@$(BIN)/python bench/workflows.py $(ARGS)
+
+bench-hostile: $(BENCH) ## measure what one hostile request costs the desk and everybody else
+	@$(BIN)/python bench/hostile.py $(ARGS)
 
 bench-web: $(DEV) browser ## measure the web app in a browser; writes docs/web-performance.md
 	@PYTHONPATH=tests $(BIN)/python bench/web.py $(ARGS)

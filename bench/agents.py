@@ -30,6 +30,7 @@ from handraise.transports.sse import Frames
 from live.homes import Home, claude_home, opencode_home
 from live.programs import PINNED, ensure
 from servers import Server, desk, free_port
+from trusting import trust_project
 
 DOCS = Path(__file__).parent.parent / "docs"
 MOST = 10.0  # milliseconds that the desk may add to each
@@ -201,6 +202,7 @@ class Ours:
             variables = ", ".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in home.env.items())
             settings = f"[agents.{agent}]\ncommand = [{json.dumps(str(command))}]\nenv = {{ {variables} }}\n"
             (folder / "handraise.toml").write_text(settings)
+            trust_project(folder, home=folder / "home")
             with desk(folder, database=f"sqlite:///{folder}/desk.db") as server:
                 async with AsyncExitStack() as stack:
                     yield await cls._opened(agent, server, home, folder=folder, stack=stack)

@@ -84,6 +84,7 @@ async def store_cycles(database: str) -> AsyncIterator[Cycle]:
                 deadline=None,
                 fallback=None,
                 answer=None,
+                judgement=None,
                 events=("asked",),
             )
         )
@@ -102,7 +103,9 @@ async def store_cycles(database: str) -> AsyncIterator[Cycle]:
             if gathered:
                 await store.change_all(gathered)
 
-    taken = Change(states=("answered", "rejected"), undelivered=True, set={"delivered_at": 1}, event="delivered", at=1)
+    taken = Change(
+        states=("answered", "rejected"), empty=("delivered_at",), set={"delivered_at": 1}, event="delivered", at=1
+    )
     delivered: list[tuple[str, Change]] = []
     async with asyncio.TaskGroup() as tasks:
         reporting = tasks.create_task(report_deliveries())

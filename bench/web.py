@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from playwright.async_api import Browser, BrowserContext, Page
+from playwright.async_api import Browser, BrowserContext, Page, StorageState
 
 from browser.install import chromium
 from browser.people import DESKTOP, a_browser
@@ -138,29 +138,32 @@ async def measure(*, asks: int, waiting: int, answers: int) -> Figures:
                     trust_env=False,
                 ) as http,
             ):
-                cookies = await signed_in(browser, http)
-                requests = await first_load(browser, server, http, cookies)
-                visible = await until_visible(browser, server, http, cookies, asks=asks)
-                blocked = await long_tasks(browser, server, http, cookies, waiting=waiting, answers=answers)
+                kept = await signed_in(browser, http)
+                requests = await first_load(browser, server, http, kept)
+                visible = await until_visible(browser, server, http, kept, asks=asks)
+                blocked = await long_tasks(browser, server, http, kept, waiting=waiting, answers=answers)
     return Figures(visible=visible, waiting=waiting, blocked=blocked, requests=requests)
 
 
-async def signed_in(browser: Browser, http: httpx2.AsyncClient) -> list[Any]:
-    """The cookies of a browser that used the link."""
-    async with a_tab(browser, []) as page:
+async def signed_in(browser: Browser, http: httpx2.AsyncClient) -> StorageState:
+    """What a browser that used the link keeps: its cookie and its half of the session."""
+    async with a_tab(browser, {}) as page:
         await page.goto((await http.post("/v1/signin", json={})).json()["url"])
         await page.get_by_role("button").click()
         await page.wait_for_url(lambda url: "/signin/" not in url)
-        return list(await page.context.cookies())
+        return await page.context.storage_state()
 
 
 @asynccontextmanager
-async def a_tab(browser: Browser, cookies: list[Any]) -> AsyncIterator[Page]:
+async def a_tab(browser: Browser, kept: StorageState) -> AsyncIterator[Page]:
     """A tab of a browser that has loaded nothing before. The files for later, which a service worker fetches after
     the page has been shown, are left out."""
-    context: BrowserContext = await browser.new_context(viewport=DESKTOP, service_workers="block")  # type: ignore[arg-type]
+    context: BrowserContext = await browser.new_context(
+        viewport=DESKTOP,  # type: ignore[arg-type]
+        service_workers="block",
+        storage_state=kept,
+    )
     context.set_default_timeout(PATIENCE * 1000)
-    await context.add_cookies(cookies)
     yield await context.new_page()
     await context.close()
 
@@ -168,7 +171,7 @@ async def a_tab(browser: Browser, cookies: list[Any]) -> AsyncIterator[Page]:
 # What the first page costs -------------------------------------------------------------------------------------------
 
 
-async def first_load(browser: Browser, server: Server, http: httpx2.AsyncClient, cookies: list[Any]) -> dict[str, int]:
+async def first_load(browser: Browser, server: Server, http: httpx2.AsyncClient, kept: StorageState) -> dict[str, int]:
     """Bytes with headers, as they were received, until the one card is visible and everything has arrived."""
     await raise_ask(http, an_ask(0, prefix="first"))
     paths: dict[str, str] = {}
@@ -181,7 +184,7 @@ async def first_load(browser: Browser, server: Server, http: httpx2.AsyncClient,
         path = paths.get(event["requestId"], "?")
         received[path] = received.get(path, 0) + int(event["encodedDataLength"])
 
-    async with a_tab(browser, cookies) as page:
+    async with a_tab(browser, kept) as page:
         session = await page.context.new_cdp_session(page)
         session.on("Network.requestWillBeSent", sent)
         session.on("Network.loadingFinished", finished)
@@ -200,11 +203,11 @@ async def first_load(browser: Browser, server: Server, http: httpx2.AsyncClient,
 
 
 async def until_visible(
-    browser: Browser, server: Server, http: httpx2.AsyncClient, cookies: list[Any], *, asks: int
+    browser: Browser, server: Server, http: httpx2.AsyncClient, kept: StorageState, *, asks: int
 ) -> list[float]:
     """Milliseconds from before the call until the frame in which the card is shown, one ask after the other."""
     found: list[float] = []
-    async with a_tab(browser, cookies) as page:
+    async with a_tab(browser, kept) as page:
         await page.add_init_script(WATCH)
         while len(found) < asks:
             # Answered cards stay where they were until the page is loaded again, and push new ones off its end.
@@ -227,12 +230,12 @@ async def _one_card(page: Page, http: httpx2.AsyncClient, id: str) -> float:
 
 
 async def long_tasks(
-    browser: Browser, server: Server, http: httpx2.AsyncClient, cookies: list[Any], *, waiting: int, answers: int
+    browser: Browser, server: Server, http: httpx2.AsyncClient, kept: StorageState, *, waiting: int, answers: int
 ) -> list[Blocked]:
     for begin in range(0, waiting, AT_ONCE):
         numbers = range(begin, min(begin + AT_ONCE, waiting))
         await asyncio.gather(*(raise_ask(http, an_ask(number, prefix="many")) for number in numbers))
-    async with a_tab(browser, cookies) as page:
+    async with a_tab(browser, kept) as page:
         await page.add_init_script(TASKS)
         await page.goto(f"http://127.0.0.1:{server.port}/", wait_until="load")
         await page.wait_for_function("() => document.querySelector('article[data-ask]') !== null")

@@ -12,7 +12,7 @@ import pytest
 from handraise.app import open_store
 from handraise.stores import Store
 from handraise.testing.postgres import PostgresServer, postgres_server
-from handraise.words import language_of
+from handraise.text.words import language_of
 
 DATABASES = ("memory", "sqlite", "postgres")
 

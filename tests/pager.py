@@ -9,8 +9,8 @@ from pathlib import Path
 
 from handraise.asks import Answer, Ask
 from handraise.channels import BadCall, ChannelSettings, Postbox, Reach, SendFailed
+from handraise.channels._posting import keep_posted
 from handraise.errors import SettingsError
-from handraise.posting import keep_posted
 
 PAGERS: dict[str, Pager] = {}  # those of the desks in this process, by name
 ANA = "+49 170 2"  # how a person is known there

@@ -22,6 +22,7 @@ from handraise.broker import Broker
 from handraise.clock import Clock
 from handraise.config import Settings
 from handraise.events import Event
+from handraise.server.connections import Limits
 from handraise.transports.sse import Frame, Frames
 
 PATIENCE = 5.0  # seconds anything may take
@@ -163,6 +164,7 @@ async def serving(
     has_worker: bool = True,
     staff: Sequence[Agent] = (),
     clock: Clock | None = None,
+    limits: Limits | None = None,
     **changes: Any,
 ) -> AsyncIterator[Served]:
     """A desk in this process, through the same door as `handraise serve`. `changes` are settings.
@@ -175,7 +177,7 @@ async def serving(
         for agent in staff:
             agents.put(agent)
         listener = bind("127.0.0.1", port)
-        desk = run_desk(settings, listener=listener, has_worker=has_worker, agents=agents, clock=clock)
+        desk = run_desk(settings, listener=listener, has_worker=has_worker, agents=agents, clock=clock, limits=limits)
         running = await stack.enter_async_context(desk)
         token = settings.token_file.read_text().strip()
         http = await stack.enter_async_context(a_client(running.url, token))
@@ -212,8 +214,12 @@ def serving_in_a_thread(home: Path, **changes: Any) -> Iterator[str]:
 class DeskProcess:
     """`python -m handraise serve` on one port, which can be stopped, shot and started again. Use as a context."""
 
-    def __init__(self, home: Path, *, log: Path | None = None, **environ: str) -> None:
+    def __init__(
+        self, home: Path, *, log: Path | None = None, command: Sequence[str] = (sys.executable,), **environ: str
+    ) -> None:
+        """`command` runs Python."""
         self.settings = Settings(home=home)
+        self._command = command
         self.log = log or home / "serve.log"
         self.url = ""
         self._environ = environ
@@ -230,6 +236,11 @@ class DeskProcess:
             await self.kill()
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def token(self) -> str:
         return self.settings.token_file.read_text().strip()
 
@@ -239,7 +250,7 @@ class DeskProcess:
     async def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-u", "-m", "handraise", "serve", "--port", str(self._port)),
+                *(*self._command, "-u", "-m", "handraise", "serve", "--port", str(self._port)),
                 env={**_without_settings(), "HANDRAISE_HOME": str(self.settings.home), **self._environ},
                 cwd=self.settings.home,
                 stdin=asyncio.subprocess.DEVNULL,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
+import re
+import sqlite3
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +25,7 @@ from handraise.client import Client
 from handraise.config import Settings
 from handraise.errors import DeskBroke, Unauthorized
 from handraise.stores import Store
+from handraise.stores._asks import migrations
 from serving import (
     DeskProcess,
     Listener,
@@ -32,6 +37,7 @@ from serving import (
     path_of,
     refused,
     serving,
+    tokens_of,
     told,
 )
 
@@ -80,6 +86,9 @@ ROUTES = [
     ("POST", "/attach/claude/hook"),
     ("POST", "/attach/opencode/ask"),
     ("POST", "/attach/amp/call"),
+    ("GET", "/v1/trust"),
+    ("POST", "/v1/trust"),
+    ("DELETE", "/v1/trust"),
     ("GET", "/v1/tokens"),
     ("POST", "/v1/tokens"),
     ("DELETE", "/v1/tokens/ci"),
@@ -392,14 +401,15 @@ async def test_secrets_lie_in_files_for_their_owner_alone_and_never_in_the_store
         for name, scope in (("ci", "ask"), ("ana", "answer")):
             added = await told(desk.http.post("/v1/tokens", json={"name": name, "scopes": [scope]}), 201)
             secrets.append(added["token"])
-        secrets.append((await signed_in(desk))[1])
+        browser = await signed_in(desk)
+        secrets += [browser.cookie, browser.secret]
         assert mode(home) == 0o700
         assert {mode(home / name) for name in ("token", "desk.json", "desk.db")} == {0o600}
         assert all(mode(path) & 0o077 == 0 for path in home.glob("desk.db*") if path.suffix != ".lock")
     stored = b"".join(path.read_bytes() for path in home.glob("desk.db*"))
     assert b"ana" in stored
     assert not any(secret.encode() in stored for secret in secrets)
-    assert len({*secrets}) == 5
+    assert len({*secrets}) == 6
 
 
 async def everything_in(store: Store) -> str:
@@ -408,7 +418,8 @@ async def everything_in(store: Store) -> str:
 
 async def test_no_secret_is_in_the_tables_of_the_store(tmp_path: Path, database: str) -> None:
     async with serving(tmp_path, database=database, token="from the environment") as desk:
-        secrets = [desk.token, "from the environment", (await signed_in(desk))[1]]
+        browser = await signed_in(desk)
+        secrets = [desk.token, "from the environment", browser.cookie, browser.secret]
         added = await told(desk.http.post("/v1/tokens", json={"name": "ana", "scopes": ["answer"]}), 201)
         stored = await everything_in(desk.broker.store)
     assert "ana" in stored and "browser-" in stored and desk.admin in stored
@@ -445,14 +456,34 @@ async def test_the_token_of_the_environment_is_admin_beside_the_one_in_the_file(
 # The browser ------------------------------------------------------------------------------------------------
 
 
-async def signed_in(desk: Served) -> tuple[httpx2.AsyncClient, str]:
-    """A browser with its cookie, and what the cookie holds."""
-    link = (await told(desk.http.post("/v1/signin"), 201))["url"]
-    browser = await desk.client()
-    response = await browser.post(link)
-    assert response.status_code == 303
-    (cookie,) = browser.cookies.jar
-    return browser, cookie.value or ""
+@dataclass(frozen=True, kw_only=True)
+class Browser:
+    """What signing in gave to a browser. `http` sends both halves, as the app does."""
+
+    http: httpx2.AsyncClient
+    cookie_name: str
+    cookie: str
+    secret: str
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        return {"Cookie": f"{self.cookie_name}={self.cookie}"}
+
+    @property
+    def session(self) -> dict[str, str]:
+        return {"X-Handraise-Session": self.secret}
+
+
+async def signed_in(desk: Served, link: str | None = None) -> Browser:
+    """A browser that used this link, or a new one."""
+    link = link or (await told(desk.http.post("/v1/signin"), 201))["url"]
+    http = await desk.client()
+    response = await http.post(link)
+    assert response.status_code == 200
+    [secret] = re.findall(r'data-secret="([\w-]+)"', response.text)
+    (cookie,) = http.cookies.jar
+    http.headers["X-Handraise-Session"] = secret
+    return Browser(http=http, cookie_name=cookie.name, cookie=cookie.value or "", secret=secret)
 
 
 async def test_a_link_signs_a_browser_in_once_and_looking_does_not_use_it_up(desk: Served) -> None:
@@ -468,43 +499,257 @@ async def test_a_link_signs_a_browser_in_once_and_looking_does_not_use_it_up(des
         assert (page.headers["cache-control"], page.headers["referrer-policy"]) == ("no-store", "same-origin")
     await refused(browser.get("/v1/asks"), 401, "unauthorized")
     done = await browser.post(link)
-    assert (done.status_code, done.headers["location"]) == (303, "/")
+    assert (done.status_code, done.headers["cache-control"]) == (200, "no-store")
+    assert done.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+    assert "frame-ancestors 'none'" in done.headers["content-security-policy"]
     cookie = done.headers["set-cookie"]
     assert cookie.startswith(f"handraise-{port}=")
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
     assert "domain" not in cookie.lower()
-    await told(browser.get("/v1/asks"), 200)
+    [secret] = re.findall(r'data-secret="([\w-]+)"', done.text)
+    assert secret not in str(done.headers) and cookie.partition("=")[2].partition(";")[0] not in done.text
+    await told(browser.get("/v1/asks", headers={"X-Handraise-Session": secret}), 200)
     assert (await browser.get("/")).status_code == 200
     second = await (await desk.client()).post(link)
     assert (second.status_code, "set-cookie" in second.headers) == (410, False)
+    assert "data-secret" not in second.text
 
 
 async def test_the_link_that_serve_prints_works(desk: Served) -> None:
-    browser = await desk.client()
-    assert (await browser.post(desk.running.sign_in_url)).status_code == 303
-    await told(browser.get("/v1/asks"), 200)
+    browser = await signed_in(desk, desk.running.sign_in_url)
+    await told(browser.http.get("/v1/asks"), 200)
 
 
-async def test_a_browser_is_a_token_that_can_be_revoked(desk: Served) -> None:
-    browser, _ = await signed_in(desk)
-    (name,) = [
-        token["name"]
-        for token in (await told(desk.http.get("/v1/tokens"), 200))["tokens"]
-        if token["name"].startswith("browser-")
-    ]
-    await told(browser.get("/v1/asks"), 200)
+async def test_a_browser_stays_signed_in_when_the_desk_comes_back(tmp_path: Path, lasting_database: str) -> None:
+    async with serving(tmp_path, database=lasting_database) as desk:
+        port = urlsplit(desk.url).port or 0
+        before = await signed_in(desk)
+    async with serving(tmp_path, database=lasting_database, port=port) as desk:
+        await told((await desk.client()).get("/v1/asks", headers=before.cookies | before.session), 200)
+
+
+async def browsers_of(desk: Served) -> list[str]:
+    return [name for name in await tokens_of(desk) if name.startswith("browser-")]
+
+
+async def test_a_browser_can_be_revoked(desk: Served) -> None:
+    browser = await signed_in(desk)
+    [name] = await browsers_of(desk)
+    await told(browser.http.get("/v1/asks"), 200)
+    taken = desk.http.post("/v1/tokens", json={"name": name, "scopes": ["ask"]})
+    await refused(taken, 422, "settings")
     assert (await desk.http.delete(f"/v1/tokens/{name}")).status_code == 204
-    await refused(browser.get("/v1/asks"), 401, "unauthorized")
+    await refused(browser.http.get("/v1/asks"), 401, "unauthorized")
+    await refused((await desk.client()).get("/app/app.css", headers=browser.cookies), 401, "unauthorized")
+    assert await browsers_of(desk) == []
+
+
+async def test_a_stream_tells_a_revoked_browser_nothing_more(desk: Served) -> None:
+    browser = await signed_in(desk)
+    [name] = await browsers_of(desk)
+    async with listening(browser.http) as its, listening(desk.http) as ours:
+        await desk.ask(id="before")
+        await its.frame()
+        await desk.http.delete(f"/v1/tokens/{name}")
+        await desk.ask(id="after")
+        await ours.frame()
+        await ours.frame()
+        with pytest.raises(StopAsyncIteration):
+            await its.frame()
+    assert b"after" not in its.raw
+
+
+async def test_an_answer_link_is_as_good_as_the_browser_that_made_it(desk: Served) -> None:
+    browser = await signed_in(desk)
+    await desk.ask(id="q1")
+    link = (await told(browser.http.post(path_of("q1", "link"), json={}), 201))["url"]
+    nobody = await desk.client()
+    assert "<form" in (await nobody.get(link)).text
+    [name] = await browsers_of(desk)
+    await desk.http.delete(f"/v1/tokens/{name}")
+    assert "<form" not in (await nobody.get(link)).text
+
+
+FILES = ("/", "/app/app.css", "/app/main.js", "/app/words/en.json", "/sw.js", "/manifest.webmanifest")
+
+
+async def test_a_cookie_alone_opens_the_files_of_the_app_and_nothing_else(desk: Served) -> None:
+    """Every port of the machine is sent it."""
+    browser = await signed_in(desk)
+    await desk.ask(id="q1")
+    nobody = await desk.client()
+    for method, path in ROUTES:
+        if path not in FILES:
+            await refused(nobody.request(method, path, headers=browser.cookies), 401, "unauthorized")
+    for path in ("/app/../v1/asks", "/app/%2e%2e/v1/asks", "//v1/asks", "/app", "/sw.js/", "/manifest.webmanifest/x"):
+        assert (await nobody.get(path, headers=browser.cookies)).status_code in (401, 404)
+    for path in FILES:
+        assert (await nobody.get(path, headers=browser.cookies)).status_code == 200
+        assert (await nobody.post(path, headers=browser.cookies)).status_code == 405
+
+
+async def test_neither_half_counts_without_the_other_nor_with_that_of_another_browser(desk: Served) -> None:
+    one, two = await signed_in(desk), await signed_in(desk)
+    nobody = await desk.client()
+    for headers in (
+        one.session,
+        one.cookies | two.session,
+        two.cookies | one.session,
+        one.cookies | {"X-Handraise-Session": ""},
+        one.cookies | {"X-Handraise-Session": one.cookie},
+        one.cookies | {"X-Handraise-Session": one.secret + "x"},
+        {"Cookie": f"{one.cookie_name}={one.secret}", "X-Handraise-Session": one.cookie},
+        {"Cookie": f"{one.cookie_name}={one.secret}", "X-Handraise-Session": one.secret},
+    ):
+        await refused(nobody.get("/v1/asks", headers=headers), 401, "unauthorized")
+    for browser in (one, two):
+        await told(nobody.get("/v1/asks", headers=browser.cookies | browser.session), 200)
+
+
+async def test_no_half_of_a_session_is_a_token_and_no_token_is_half_of_a_session(desk: Served) -> None:
+    browser = await signed_in(desk)
+    nobody = await desk.client()
+    for value in (browser.cookie, browser.secret, f"hr_{browser.cookie}"):
+        basic = base64.b64encode(f"any:{value}".encode()).decode()
+        for headers in ({"Authorization": f"Bearer {value}"}, {"Authorization": f"Basic {basic}"}):
+            for more in ({}, browser.cookies, browser.session):
+                await refused(nobody.get("/v1/asks", headers=headers | more), 401, "unauthorized")
+    as_cookie = {"Cookie": f"{browser.cookie_name}={desk.token}"}
+    as_secret = {"X-Handraise-Session": desk.token}
+    for headers in (
+        as_cookie,
+        as_secret,
+        as_cookie | as_secret,
+        browser.cookies | as_secret,
+        as_cookie | browser.session,
+    ):
+        await refused(nobody.get("/v1/asks", headers=headers), 401, "unauthorized")
+    await refused(nobody.get("/app/app.css", headers=as_cookie), 401, "unauthorized")
 
 
 async def test_a_cookie_of_another_port_or_a_broken_one_opens_nothing(desk: Served) -> None:
-    _, secret = await signed_in(desk)
-    port = urlsplit(desk.url).port
+    browser = await signed_in(desk)
+    name, value = browser.cookie_name, browser.cookie
     nobody = await desk.client()
-    for cookie in (f"handraise-{(port or 0) + 1}={secret}", f"handraise={secret}", f"handraise-{port}=", "=;,é"):
-        await refused(nobody.get("/v1/asks", headers=[(b"cookie", cookie.encode())]), 401, "unauthorized")
-    good = {"Cookie": f"other=1; handraise-{port}={secret}"}
-    await told(nobody.get("/v1/asks", headers=good), 200)
+    for cookie in (
+        *(f"{name}1={value}", f"handraise={value}", f"{name}=", "=;,é", ";", "", f"x{name}={value}", f"{name}"),
+        *(f"{name.upper()}={value}", f"a={name}={value}", f"{name}={value}x", f"{name}={value} x", f"{name}={value},"),
+    ):
+        headers = [(b"cookie", cookie.encode()), (b"x-handraise-session", browser.secret.encode())]
+        await refused(nobody.get("/v1/asks", headers=headers), 401, "unauthorized")
+
+
+async def test_a_cookie_is_found_among_others_of_its_name_and_among_garbage(desk: Served) -> None:
+    """Whoever serves a page on another port of this machine can set cookies for it, also of our name."""
+    browser = await signed_in(desk)
+    own = f"{browser.cookie_name}={browser.cookie}"
+    tossed = f"{browser.cookie_name}={'x' * 43}"
+    nobody = await desk.client()
+    for cookie in (
+        *(f"other=1; {own}", f"{own};", f"a; {own} ;a", f'a="b;{own}', f"=;;,{{}};{own}; é=1", f"{own};\tx=y"),
+        *(f"{tossed}; {own}", f"{own}; {tossed}", "; ".join([*[tossed] * 500, own]), f"{'a=b; ' * 10_000}{own}"),
+    ):
+        headers = [(b"cookie", cookie.encode()), (b"x-handraise-session", browser.secret.encode())]
+        await told(nobody.get("/v1/asks", headers=headers), 200)
+    parted = [(b"cookie", tossed.encode()), (b"cookie", own.encode()), (b"cookie", b"a=b")]
+    await told(nobody.get("/v1/asks", headers=[*parted, (b"x-handraise-session", browser.secret.encode())]), 200)
+
+
+async def test_a_huge_cookie_is_refused_like_any_other(desk: Served) -> None:
+    """The standard library takes half a minute to read some of these."""
+    name = f"handraise-{urlsplit(desk.url).port}"
+    nobody = await desk.client()
+    pieces = ("a", "a=", ";", "; ", " ", "\t", '"', "\\", '\\"', "\\1", f"{name}=", f";{name}=", f"{name}=a;", "=", ",")
+    for piece in pieces:
+        for first, last in (("a", "a"), ('a="', '"')):
+            cookie = f"{first}{(piece * 60_000)[:60_000]}{last}"
+            headers = [(b"cookie", cookie.encode()), (b"x-handraise-session", b"x")]
+            await refused(nobody.get("/v1/asks", headers=headers), 401, "unauthorized")
+
+
+async def test_a_browser_of_an_older_desk_signs_in_again(tmp_path: Path) -> None:
+    """Its cookie was a token, and every port of its machine was sent that."""
+    file = tmp_path / "desk.db"
+    with closing(sqlite3.connect(file)) as connection:
+        for number, statements in migrations("sqlite", version=0):
+            if number < 10:
+                connection.executescript(f"{statements}; pragma user_version = {number}")
+        for name in ("browser-0123abcd", "browser-mine", "browser-0123abcde", "admin"):
+            row = (name, hashlib.sha256(name.encode()).hexdigest(), "admin", 1)
+            connection.execute("insert into tokens (name, hash, scopes, created_at) values (?, ?, ?, ?)", row)
+        connection.commit()
+    async with serving(tmp_path, database=f"sqlite:///{file}") as desk:
+        assert set(await tokens_of(desk)) == {"browser-mine", "browser-0123abcde"}
+        stolen = {"Authorization": "Bearer browser-0123abcd"}
+        await refused((await desk.client()).get("/v1/asks", headers=stolen), 401, "unauthorized")
+
+
+# What browsers say about who caused a request -------------------------------------------------------------------
+
+FOREIGN = ("cross-site", "same-site")  # another port is the same site, and another origin
+LED = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+def caused_by(site: str, mode: str = "cors", dest: str = "empty") -> dict[str, str]:
+    return {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+
+
+@in_one_loop
+@pytest.mark.parametrize("site", [*FOREIGN, "none", "", "Same-Origin", "something new"])
+async def test_what_a_page_of_another_origin_causes_is_refused_on_every_route(shared: Served, site: str) -> None:
+    browser = await signed_in(shared)
+    nobody = await shared.client()
+    ways = (caused_by(site), caused_by(site, "no-cors", "image"), caused_by(site, "navigate", "iframe"))
+    for method, path in [*ROUTES, ("GET", "/healthz"), ("POST", "/webhooks/linear"), ("POST", "/signin/x")]:
+        for way in ways:
+            if site == "none" and path in (*FILES, "/healthz"):
+                continue
+            for headers in (browser.cookies | browser.session, {"Authorization": f"Bearer {shared.token}"}):
+                await refused(nobody.request(method, path, headers=headers | way), 403, "forbidden")
+    for path in ("/v1/asks", "/app/app.css", "/openapi.json"):  # a tab that is led there
+        if (site, path) != ("none", "/app/app.css"):
+            headers = browser.cookies | browser.session | caused_by(site, "navigate", "document")
+            await refused(nobody.get(path, headers=headers), 403, "forbidden")
+
+
+@in_one_loop
+@pytest.mark.parametrize("site", [*FOREIGN, "none"])
+async def test_a_tab_may_be_led_to_entry_pages_and_to_the_front_page(shared: Served, site: str) -> None:
+    await told(shared.http.post("/v1/asks", json=a_body(id=f"led-{site}")), 201)
+    link = (await told(shared.http.post(path_of(f"led-{site}", "link"), json={}), 201))["url"]
+    sign_in = (await told(shared.http.post("/v1/signin"), 201))["url"]
+    browser = await signed_in(shared)
+    nobody = await shared.client()
+    led = caused_by(site, "navigate", "document")
+    for url in (link, sign_in):
+        assert (await nobody.get(url, headers=led)).status_code == 200
+        assert (await nobody.head(url, headers=led)).status_code == 200
+        await refused(nobody.post(url, headers=led), 403, "forbidden")
+        for dest in ("iframe", "frame", "object", "embed", "empty", "image"):
+            if site != "none":  # by which a browser says that no page caused it
+                await refused(nobody.get(url, headers=caused_by(site, "navigate", dest)), 403, "forbidden")
+    assert (await nobody.get("/", headers=browser.cookies | led)).status_code == 200
+    shell = await nobody.get("/", headers=led | {"Accept": "text/html"})
+    assert (shell.status_code, "handraise open" in shell.text) == (401, True)
+    await refused(nobody.post("/", headers=browser.cookies | led), 403, "forbidden")
+
+
+@in_one_loop
+async def test_a_browser_may_look_for_the_files_of_the_app_by_itself(shared: Served) -> None:
+    """Such as icons, and what a typed address names."""
+    browser = await signed_in(shared)
+    nobody = await shared.client()
+    for path in FILES:
+        for way in (caused_by("none"), caused_by("none", "navigate", "document"), caused_by("same-origin")):
+            assert (await nobody.get(path, headers=browser.cookies | way)).status_code == 200
+    await told(nobody.get("/healthz", headers=caused_by("none", "navigate", "document")), 200)
+
+
+@in_one_loop
+async def test_a_page_of_the_desk_itself_may_do_everything(shared: Served) -> None:
+    browser = await signed_in(shared)
+    for mode in ("cors", "no-cors", "same-origin", "navigate"):
+        await told(browser.http.get("/v1/asks", headers=caused_by("same-origin", mode)), 200)
 
 
 @in_one_loop
@@ -536,6 +781,7 @@ async def test_a_page_of_the_desk_itself_and_a_program_without_origin_come_in(de
     "host",
     [
         *("evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil.example", "0.0.0.0", ""),
+        *("evil@127.0.0.1", "127.0.0.1/evil", "127.0.0.1#evil", "127.0.0.1?evil", "127.0.0.1:x", "[::1", "[::1]evil"),
         *("[::2]", "127.0.0.1@evil.example", "evil.example#127.0.0.1", "2130706433", "127.1", "[", "::1", "é"),
     ],
 )
@@ -546,6 +792,30 @@ async def test_a_name_that_was_made_to_point_here_is_refused(shared: Served, hos
         await refused(shared.http.get(path, headers=headers), 403, "forbidden")
     rebound = [*headers, (b"origin", b"http://" + name)]
     await refused(shared.http.post("/v1/asks", json=a_body(), headers=rebound), 403, "forbidden")
+
+
+@in_one_loop
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("host", "evil.example", "127.0.0.1"),
+        ("origin", "http://evil.example", "http://127.0.0.1"),
+        ("sec-fetch-site", "cross-site", "same-origin"),
+        ("authorization", "Bearer nobody", "Bearer {token}"),
+        ("x-handraise-session", "x", "y"),
+    ],
+)
+async def test_of_two_headers_that_say_who_calls_none_is_believed(
+    shared: Served, name: str, first: str, last: str
+) -> None:
+    for values in ((first, last), (last, first)):
+        sent = {"host": ["127.0.0.1"], "authorization": ["Bearer {token}"]} | {name: list(values)}
+        lines = [f"{key}: {each.format(token=shared.token)}" for key in sent for each in sent[key]]
+        # By hand, since a client of HTTP sends no second Host.
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(shared.url).port)
+        with closing(writer):
+            writer.write("\r\n".join(("GET /v1/asks HTTP/1.1", *lines, "", "")).encode())
+            assert (await reader.readline()).split()[1] == b"400"
 
 
 @in_one_loop

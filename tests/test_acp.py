@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from handraise.agents import AgentSettings, Asker, Cut, Message, Session, Start
+from handraise.agents._conversation import MOST_OPEN
 from handraise.agents.acp import Acp
-from handraise.agents.acp.quirks import PRESETS, Quirks, command_of, mode_of, names_of, quirks_of
+from handraise.agents.acp.quirks import PRESETS, Quirks, command_of, mode_of, quirks_of
 from handraise.agents.acp.session import AcpSession
 from handraise.agents.acp.translate import METHODS, from_answer, is_same_call, to_ask, told_later
 from handraise.asks import Answer, Ask, Mode, Origin, bound, fit
@@ -28,7 +29,6 @@ from handraise.errors import AgentFailed, AnswerDoesNotFit, AskDoesNotFit, Setti
 from handraise.events import Asked, Delivered
 from handraise.plugins import load
 from handraise.testing import AgentDriver, ScriptedPerson, Stage, check_agent
-from handraise.turns import MOST_OPEN
 from hearing import Heard
 
 WIRE = Path(__file__).with_name("wire") / "acp"
@@ -228,8 +228,8 @@ def test_a_permission_shows_what_will_be_done_rather_than_what_the_model_says_of
     ask = permission(title="make a file", rawInput={"command": "touch c.txt", "commands": ["touch c.txt"]})
     assert ask.permission is not None
     assert (ask.permission.command, ask.permission.summary) == ("touch c.txt", "touch c.txt")
-    gemini = permission(title="touch g.txt")  # which sends no input
-    assert gemini.permission is not None and gemini.permission.command == "touch g.txt"
+    bare = permission(title="touch g.txt")
+    assert bare.permission is not None and bare.permission.command is None
     listed = permission(rawInput={"command": ["bash", "-c", "echo hi"]})
     assert listed.permission is not None and listed.permission.command == "bash -c 'echo hi'"
 
@@ -361,9 +361,9 @@ def test_only_exactly_the_same_call_is_the_same() -> None:
 
 
 def test_an_agent_is_known_by_the_name_it_gives_else_by_its_program() -> None:
-    assert quirks_of(names_of({"name": "@agentclientprotocol/claude-agent-acp"}, ["npx"])) == CLAUDE
-    assert quirks_of(names_of(None, ["/usr/bin/copilot", "--acp"])) == COPILOT
-    assert quirks_of(names_of({"name": "another"}, ["copilot"])) == Quirks()
+    assert quirks_of({"name": "@agentclientprotocol/claude-agent-acp"}, ["npx"]) == CLAUDE
+    assert quirks_of(None, ["/usr/bin/copilot", "--acp"]) == COPILOT
+    assert quirks_of({"name": "another"}, ["copilot"]) == Quirks()
     assert command_of(["gemini"]) == ("gemini", "--acp")
     assert command_of(["gemini", "--experimental-acp"]) == ("gemini", "--experimental-acp")
     assert command_of(["/opt/mine"]) == ("/opt/mine",)
@@ -462,6 +462,8 @@ async def test_it_keeps_what_every_adapter_must(tmp_path: Path) -> None:
             kill=kill,
             cannot={
                 "announced twice": "a request is made once in a connection, and dies with it",
+                "abort while a command runs": "it runs no commands",
+                "close while a command runs": "it runs no commands",
                 "answered in the agents own terminal": "an agent that we started has no terminal",
                 "a refusal with a reason does not end the turn": "the protocol has no room for a reason",
             },
@@ -514,6 +516,15 @@ async def test_a_refusal_ends_neither_the_turn_nor_the_session(
     assert told[0] == {"action": "decline"}
     assert told[1]["outcome"] == {"outcome": "selected", "optionId": "no"}
     assert told[2] == {"status": "rejected"}
+
+
+async def test_a_prompt_with_the_word_question_makes_it_ask_one(
+    tmp_path: Path, start: Start, broker: Broker, person: ScriptedPerson
+) -> None:
+    person.on("Which database", [["Postgres"]])
+    async with opened(an_agent(tmp_path), broker, start) as session:
+        told = json.loads((await session.prompt("Ask me a Question, please")).text)
+    assert told[1] == {"status": "answered", "answers": [["pg"]]}
 
 
 async def test_an_abort_answers_what_is_open_and_the_next_turn_is_like_any_other(

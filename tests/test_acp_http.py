@@ -25,20 +25,21 @@ from handraise.agents.acp.proxy import Caller, Proxy
 from handraise.agents.acp.translate import METHODS, from_answer, to_ask
 from handraise.asks import Answer, Ask, Handling, Origin, fit
 from handraise.broker import Broker
+from handraise.broker.counts import Lag
 from handraise.clock import SystemClock
 from handraise.config import AgentTable
 from handraise.errors import AnswerDoesNotFit, MessagesGone
-from handraise.metrics import Lag
 from handraise.server import create_app
-from handraise.server.acp import Acp
-from handraise.server.api import SignIn
+from handraise.server.routes.acp import Acp
+from handraise.server.routes.api import SignIn
+from handraise.tables.tokens import Tokens
 from handraise.testing import FakeClock
-from handraise.tokens import Tokens
 from handraise.transports.process import Started, is_running
 from handraise.worker import Agents, Worker
 from raw_acp_agent import ASKS
 from seed_client import QUESTION, Json, SeedClient, connected
 from serving import DeskProcess, Served, eventually, listening, path_of, refused, serving, told
+from trusting import trust_project
 
 RAW = (sys.executable, str(Path(__file__).with_name("raw_acp_agent.py")))
 PLAYER = (sys.executable, "-m", "handraise.testing.acp_agent")
@@ -889,6 +890,7 @@ async def test_what_agents_of_a_killed_desk_had_asked_is_withdrawn_by_the_next(t
     home = tmp_path / "home"
     home.mkdir()
     (home / "handraise.toml").write_text(f"[agents.raw]\ncommand = {json.dumps(RAW)}\n")
+    trust_project(home, home=home)
     async with DeskProcess(home) as desk:
         async with connected(desk.url, desk.token) as client:
             pid = (await client.begin("raw"))["result"]["_meta"]["pid"]

@@ -24,8 +24,8 @@ from handraise.agents.amp.settings import DELEGATE, LOOKS, QUESTIONS, delegate, 
 from handraise.agents.amp.translate import from_answer, to_ask
 from handraise.asks import Answer, Ask, Handling, Origin
 from handraise.broker import Broker
+from handraise.edits.installing import Installed, install, plan, plan_removal, remove_record, uninstall
 from handraise.errors import AgentFailed, AskDoesNotFit, SettingsError
-from handraise.installing import Installed, install, plan, plan_removal, remove_record, uninstall
 from hearing import Heard
 from serving import START, Served, eventually, first_event, path_of, refused, serving, told
 
@@ -158,7 +158,7 @@ def test_a_persons_own_rules_stay_above_the_one_for_everything_else() -> None:
     assert settings["amp.mcpServers"]["other"] == {"url": "https://example.com"}
     server = settings["amp.mcpServers"]["handraise"]
     assert server["env"] == {"HANDRAISE_URL": URL, "HANDRAISE_TOKEN": TOKEN}
-    assert [server["command"], *server["args"]] == [sys.executable, "-m", "handraise", "mcp"]
+    assert [server["command"], *server["args"]] == [sys.executable, "-P", "-m", "handraise", "mcp"]
 
 
 @pytest.mark.parametrize(

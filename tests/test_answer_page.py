@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
+import tracemalloc
 from collections.abc import AsyncIterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote_plus, urlencode, urlsplit
 
 import httpx2
 import pytest
 
 from handraise.app import open_store
 from handraise.clock import SystemClock
-from handraise.links import LONGEST, Links
+from handraise.server.pages import _typed
+from handraise.tables.links import LONGEST, Links
 from serving import (
     BASH,
     DATABASE,
@@ -137,6 +139,22 @@ async def test_a_link_answers_once(desk: Served) -> None:
         assert "This link was used" in again.text and "SQLite" in again.text
         assert "<form" not in again.text
     assert (await desk.get("q1"))["answer"]["answers"] == [["SQLite"]]
+
+
+async def test_a_link_answers_nothing_that_is_asked_later_under_the_same_id(desk: Served) -> None:
+    used, unused = await raised(desk, id="q1"), await link_to(desk, "q1")
+    nobody = await desk.client()
+    assert (await fill(nobody, used, do="send", q0="0")).status_code == 200
+    assert await desk.broker.store.prune(before=2**52, limit=1000) == 2
+    await desk.ask(id="q1", questions=[{"question": "Remove everything?", "options": [{"label": "yes"}]}])
+    assert (await fill(nobody, used, do="send", q0="0")).status_code == 410
+    await desk.broker.store.prune(before=0, limit=1)
+    await desk.http.post(path_of("q1", "withdraw"))
+    await desk.broker.store.prune(before=2**52, limit=1000)
+    await desk.broker.links.forget()  # as the desk does after it has pruned
+    await desk.ask(id="q1")
+    assert (await fill(nobody, unused, do="send", q0="0")).status_code == 404
+    assert (await desk.get("q1"))["state"] == "asked"
 
 
 async def test_of_two_who_send_at_once_one_wins_and_the_other_is_told(desk: Served) -> None:
@@ -476,6 +494,21 @@ async def test_the_largest_ask_can_be_shown_and_answered(quick: Served) -> None:
 # Permissions ------------------------------------------------------------------------------------------------
 
 
+async def test_a_permission_that_is_too_long_to_be_shown_can_only_be_denied(quick: Served) -> None:
+    diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n" + "+line\n" * 100_000
+    edit = {"tool": "Edit", "paths": ["x"], "resolved": ["/x"], "diff": diff, "replies": ["once", "reject"]}
+    whole = Form(await (await quick.client()).get(await wanted(quick, {**edit, "diff": diff[:30_000]})))
+    assert "allow" in whole.buttons
+    url = await wanted(quick, edit)
+    nobody = await quick.client()
+    page = await nobody.get(url)
+    assert len(page.text) < 500_000
+    form = Form(page)
+    assert form.buttons == ["deny"] and "Open it at the desk" in form.text
+    assert (await fill(nobody, url, do="allow")).status_code == 403
+    assert (await fill(nobody, url, do="deny")).status_code == 200
+
+
 async def test_a_permission_is_shown_whole_with_what_hides_in_it(quick: Served) -> None:
     permission = {
         **BASH,
@@ -566,7 +599,7 @@ async def test_enter_presses_no_button(quick: Served) -> None:
 
 
 async def test_links_come_along_when_a_store_is_copied(tmp_path: Path) -> None:
-    from handraise.copying import copy
+    from handraise.stores._copy import copy
 
     async with serving(tmp_path, database=f"sqlite:///{tmp_path / 'one.db'}") as desk:
         url = await raised(desk, id="q1")
@@ -576,3 +609,21 @@ async def test_links_come_along_when_a_store_is_copied(tmp_path: Path) -> None:
     await target.close()
     async with serving(tmp_path, database=f"sqlite:///{tmp_path / 'two.db'}") as desk:
         assert (await (await desk.client()).get(urlsplit(url).path)).status_code == 200
+
+
+@pytest.mark.parametrize("unit", ["%41", "%f0%9f%98%80", "%41é", "%00", "+%3D="])
+def test_a_form_full_of_escapes_is_read_like_any_other_and_takes_little_memory(unit: str) -> None:
+    value = unit * (1_000_000 // len(unit.encode()))
+    body = f"own0={value}&do=send".encode()
+    tracemalloc.start()
+    try:
+        typed = _typed(body)
+        assert typed.button == "send" and typed.text("own0") == unquote_plus(unit) * (len(value) // len(unit))
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("body", [b"do=deny&x=%4", b"do=deny&x=%zz", b"do=deny" + b"&a=b" * 30_000])
+def test_a_form_that_no_browser_sends_says_nothing(body: bytes) -> None:
+    assert _typed(body).button == ""

@@ -16,9 +16,9 @@ import pytest_asyncio
 from pydantic_core import from_json
 
 from handraise.asks import Handling
-from handraise.server.asks import AskRoutes
 from handraise.server.gate import Gate
-from handraise.tokens import Tokens
+from handraise.server.routes.asks import AskRoutes
+from handraise.tables.tokens import Tokens
 from serving import (
     BASH,
     DATABASE,
@@ -169,8 +169,10 @@ async def test_a_permission_is_told_with_what_it_can_do_everywhere(desk: Served)
 async def test_a_harmless_permission_has_no_risks_and_a_question_not_even_the_field(desk: Served) -> None:
     harmless = await a_permission(desk, permission={"tool": "Bash", "command": "git status"})
     assert harmless["risks"] == [] and "commands" not in harmless
-    plan = await a_permission(desk, permission={"tool": "plan", "kind": "plan", "command": "rm x && rm y"})
+    plan = await a_permission(desk, permission={"tool": "plan", "kind": "plan", "input": {"plan": "rm x && rm y"}})
     assert plan["risks"] == [] and "commands" not in plan
+    more = await a_permission(desk, id="p2", permission={"tool": "plan", "kind": "plan", "command": "rm x"})
+    assert more["risks"] == ["delete"], "a command behind a plan is looked at as every command is"
     for id in ("q1", 'a "quoted" \\ id'):
         assert (await desk.ask(id=id)).keys() == ASK_FIELDS
 
@@ -452,10 +454,50 @@ async def test_hanging_up_just_as_the_answer_comes_breaks_nothing(desk: Served) 
     assert desk.broker.waits == 0
 
 
+async def test_no_token_takes_every_place_to_wait_from_others(desk: Served) -> None:
+    tokens = Tokens(desk.broker.store, clock=desk.broker.clock)
+    await tokens.load()
+    secrets = {name: await tokens.add(name, scopes=["ask"]) for name in ("one", "two", "three")}
+    routes = AskRoutes(desk.broker, most_waits=8)
+    door = Gate(routes, tokens=tokens, port=1, allowed_hosts=["desk"], public=(), entries=(), files=())
+    parked: list[asyncio.Task[httpx2.Response]] = []
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(door), base_url="http://desk") as client:
+
+        async def waits(secret: str, id: str) -> bool:
+            headers = {"Authorization": f"Bearer {secret}"}
+            ask = await told(client.post("/v1/asks", json=a_body(id=id), headers=headers), 201)
+            before = desk.broker.waits
+            call = asyncio.create_task(client.get(path_of(ask["id"]), params=WAIT, headers=headers))
+            await eventually(lambda: call.done() or desk.broker.waits > before)
+            if not call.done():
+                parked.append(call)
+                return True
+            assert call.result().status_code == 503
+            return False
+
+        assert [await waits(secrets["one"], f"q{n}") for n in range(5)] == [True] * 4 + [False]
+        assert [await waits(secrets["two"], f"q{n}") for n in range(3)] == [True] * 2 + [False]
+        assert [await waits(secrets["three"], "q1"), await waits(desk.token, "q1"), await waits(desk.token, "q2")] == [
+            False,
+            True,
+            True,
+        ]
+        for call in parked:
+            await hang_up(call)
+
+
 async def test_too_many_calls_that_wait_are_sent_to_a_stream_and_what_they_asked_is_kept(desk: Served) -> None:
     tokens = Tokens(desk.broker.store, clock=desk.broker.clock)
     await tokens.load()
-    door = Gate(AskRoutes(desk.broker, most_waits=1), tokens=tokens, port=1, allowed_hosts=["desk"], public=())
+    door = Gate(
+        AskRoutes(desk.broker, most_waits=1),
+        tokens=tokens,
+        port=1,
+        allowed_hosts=["desk"],
+        public=(),
+        entries=(),
+        files=(),
+    )
     authorization = {"Authorization": f"Bearer {desk.token}"}
     transport = httpx2.ASGITransport(door)
     async with httpx2.AsyncClient(transport=transport, base_url="http://desk", headers=authorization) as client:
@@ -771,7 +813,7 @@ async def test_an_ask_that_a_report_names_again_and_again_is_told_once(desk: Ser
         await desk.ask(id=id)
         await desk.answer(id, "SQLite")
     wrong = [{"id": id, "error": f"attempt {number}"} for number in range(3) for id in ("taken", "failed")]
-    entries = [*wrong[:4], {"id": "taken"}, *wrong[4:], *([{"id": "nobody"}] * 9_000)]
+    entries = [*wrong[:4], {"id": "taken"}, *wrong[4:], *([{"id": "nobody"}] * 1_900)]
     reported = await told(desk.http.post("/v1/deliveries", json={"deliveries": entries}), 200)
     assert (reported["reported"], set(reported["unknown"])) == (7, {"nobody"})
     taken, failed = await desk.get("taken"), await desk.get("failed")

@@ -195,6 +195,7 @@ FITS: dict[str, tuple[tuple[Question, ...], Any, Any]] = {
     "a text question without custom": ((replace(NAME, kind="text", custom=False),), [["x"]], (("x",),)),
     "several choices": ((MANY,), [["b", "a"]], (("b", "a"),)),
     "a choice and own text": ((MANY,), [["b", "z"]], (("b", "z"),)),
+    "own text before choices": ((MANY,), [["z", "b", "a"]], (("b", "a", "z"),)),
     "a skipped question beside an answered one": ((YES, NAME), [[], ["x"]], ((), ("x",))),
     "a number": ((NUMBER,), [["12"]], (("12",),)),
     "a number with a point": ((NUMBER,), [["-1.5e3"]], (("-1.5e3",),)),

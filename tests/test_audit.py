@@ -20,13 +20,13 @@ import pytest
 from typer.testing import CliRunner
 
 from handraise.asks import Answer, Question
-from handraise.audit import DECISIONS, FIELDS, lines
 from handraise.broker import Broker
 from handraise.cli import app
 from handraise.cli.audit import PAGE, _when
 from handraise.errors import SettingsError
 from handraise.server.openapi import document
 from handraise.stores import Store
+from handraise.tables.audit import DECISIONS, FIELDS, lines
 from handraise.testing import FakeClock, a_permission, an_ask
 from handraise.wire import time_text
 from serving import PATIENCE, Served, a_permission_body, listening, path_of, refused, serving, told

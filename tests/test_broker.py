@@ -12,6 +12,7 @@ import pytest
 
 from handraise.asks import Answer, Ask, AutoRule, Handling, Question
 from handraise.broker import Broker
+from handraise.broker.feed import MOST_WAITING
 from handraise.errors import (
     AlreadyAnswered,
     AnswerDoesNotFit,
@@ -22,7 +23,6 @@ from handraise.errors import (
     Withdrawn,
 )
 from handraise.events import Event
-from handraise.feed import MOST_WAITING
 from handraise.stores import Store
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing import FakeClock, a_permission, an_ask
@@ -414,9 +414,10 @@ async def test_P4_a_deadline_gives_the_fallback_at_its_time_and_once(desk: Broke
         answer = await within(waiting)
     assert (answer.by, answer.value) == ("policy:timeout", "SQLite")
     assert answer.at == ask.deadline
+    await desk.report([("ask-1", None)])
     await fake_clock.advance(1000)
     await desk.open(an_ask(id="last"))
-    assert await types_of(desk, 3) == ["asked", "answered", "asked"]
+    assert await types_of(desk, 4) == ["asked", "answered", "delivered", "asked"]
 
 
 async def test_P2_the_deadline_of_a_permission_denies(desk: Broker, fake_clock: FakeClock) -> None:
@@ -580,6 +581,54 @@ async def test_M6_what_is_open_or_unknown_cannot_be_delivered(desk: Broker) -> N
     assert open_ask is not None and open_ask.delivered_at is None
     assert unknown is None
     assert await types_of(desk, 1) == ["asked"]
+
+
+async def test_M6_an_answer_that_nobody_comes_for_is_told_as_not_taken(desk: Broker, fake_clock: FakeClock) -> None:
+    for number in (1, 2, 3, 4):
+        await desk.open(an_ask(id=f"ask-{number}"))
+    await desk.answer("ask-1", SQLITE)
+    await desk.answer("ask-2", SQLITE)
+    await desk.report([("ask-2", None)])
+    await desk.reject("ask-3")
+    await desk.report([("ask-3", "the process had died")])
+    await fake_clock.advance(59)
+    assert (await desk.get("ask-1")).delivery_error is None, "an agent has a minute"
+    await desk.answer("ask-4", SQLITE)
+    await fake_clock.advance(1)
+    told = (await events_of(desk, 11))[-1]
+    assert (told.type, told.ask.id) == ("delivered", "ask-1")
+    assert (told.ask.delivered_at, told.ask.delivery_error) == (None, "nobody has come for it yet; it is kept")
+    others = {id: await desk.get(id) for id in ("ask-2", "ask-3", "ask-4")}
+    assert others["ask-2"].delivered_at is not None and others["ask-2"].delivery_error is None
+    assert others["ask-3"].delivery_error == "the process had died", "the agent's own word stands"
+    assert others["ask-4"].delivery_error is None, "its minute is not over"
+    await fake_clock.advance(59)
+    assert (await events_of(desk, 12))[-1].ask.id == "ask-4"
+    assert (await within(desk.ask(an_ask(id="ask-1")))).values == ("SQLite",), "who comes later gets it"
+    await desk.report([("ask-1", None)])
+    taken = await desk.get("ask-1")
+    assert taken.delivered_at is not None and taken.delivery_error is None
+
+
+async def test_M6_two_desks_tell_once_that_nobody_came(store: Store, fake_clock: FakeClock) -> None:
+    async with Broker(store, clock=fake_clock) as desk, Broker(store, clock=fake_clock):
+        await desk.open(an_ask())
+        await desk.answer("ask-1", SQLITE)
+        await fake_clock.advance(60)
+        await events_of(desk, 3)
+        await desk.open(an_ask(id="last"))
+        assert await types_of(desk, 4) == ["asked", "answered", "delivered", "asked"]
+
+
+async def test_M6_an_answer_that_nobody_came_for_is_told_after_a_restart_too(
+    store: Store, fake_clock: FakeClock
+) -> None:
+    async with Broker(store, clock=fake_clock) as before:
+        await before.open(an_ask())
+        await before.answer("ask-1", SQLITE)
+    async with Broker(store, clock=fake_clock) as desk:
+        await fake_clock.advance(60)
+        assert (await events_of(desk, 3))[-1].ask.delivery_error is not None
 
 
 @pytest.mark.parametrize("turns", range(12))

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from handraise import audit
 from handraise.app import open_store
 from handraise.asks import Answer, Ask, Handling
 from handraise.broker import Broker
 from handraise.channels import Channel, Inbox, Postbox, Reach, SendFailed
+from handraise.channels._posting import keep_posted
 from handraise.errors import AlreadyAnswered, Forbidden
 from handraise.events import Event, Unseen
-from handraise.leases import Leases
 from handraise.people import MAY, USUALLY, May, People, Person
-from handraise.posting import keep_posted
-from handraise.reaching import Channels, Made
-from handraise.showings import TOPIC, ShowingRecord
 from handraise.stores import Store
+from handraise.switchboard import Channels, Made
+from handraise.tables import audit
+from handraise.tables.leases import Leases
+from handraise.tables.showings import TOPIC, ShowingRecord
 from handraise.testing import FakeClock, a_permission, an_ask
 from serving import PATIENCE, DeskProcess, eventually, first_event, path_of, told
 from wall import ANA, Notes, Wall
@@ -760,7 +760,7 @@ import os
 from pathlib import Path
 
 from handraise.channels import Reach
-from handraise.posting import keep_posted
+from handraise.channels._posting import keep_posted
 
 
 class Filed:

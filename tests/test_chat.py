@@ -24,11 +24,13 @@ from handraise.chat.contract import (
     QuestionCall,
     question_block,
     violation,
+    violation_in,
 )
 from handraise.chat.runtime import Chats
 from handraise.chat.transcript import Said, Transcript
 from handraise.stores import Store
 from handraise.testing.model import ScriptedModel, call, raw_call
+from handraise.text.words import speak
 from serving import PATIENCE, DeskProcess, Served, eventually, listening, path_of, refused, serving, told
 from talking import ASK, STORAGE, Talk, kinds, model_settings, texts
 
@@ -228,6 +230,8 @@ async def test_a_question_against_the_contract_shows_an_error_and_does_not_pause
     blocks = chat["messages"][-1]["blocks"]
     [error] = [block for block in blocks if block["type"] == "error"]
     assert reason in error["content"]
+    found = violation_in(error)
+    assert found is not None and found.text(speak("en")) == error["content"] != found.text(speak("de"))
     assert blocks[-1] == {"type": "content", "content": "Sorry.", "status": "success"}
     assert (await told(desk.http.get("/v1/asks"), 200))["asks"] == []
     assert reason in json.dumps(model.requests[-1].body["messages"])
@@ -348,7 +352,7 @@ async def test_a_reply_is_read_as_it_ended_from_the_moment_that_is_written(
         await eventually(lambda: bool(slow_calls))
         await chats.stop(chat)
         await lingering.written.wait()
-        _, [_, said] = await chats.read(chat)
+        [_, said] = [said async for said in chats.messages(chat)]
         lingering.go_on.set()
     assert (said.state, said.blocks[0]["status"]) == ("stopped", "error")
 
@@ -628,7 +632,7 @@ async def test_another_desk_gives_up_what_a_dead_one_was_writing(
 )
 def test_a_question_stands_alone_and_last(calls: list[str], reason: str | None) -> None:
     found = violation(calls)
-    assert found is None if reason is None else found is not None and reason in found
+    assert found is None if reason is None else found is not None and reason in found.text(speak("en"))
 
 
 @pytest.mark.parametrize(

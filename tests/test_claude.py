@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handraise.agents import AgentSettings, Message, Silent, Start
+from handraise.agents._conversation import MOST_OPEN
 from handraise.agents.claude import Claude
 from handraise.agents.claude.session import ClaudeSession
 from handraise.agents.claude.translate import from_answer, is_same_call, local_answer, to_ask, told_later
@@ -26,7 +27,6 @@ from handraise.events import Delivered
 from handraise.plugins import load
 from handraise.testing import ScriptedPerson
 from handraise.transports.process import Process
-from handraise.turns import MOST_OPEN
 
 WIRE = Path(__file__).with_name("wire") / "claude"
 REPLAYING = Path(__file__).with_name("replaying.py")

@@ -30,6 +30,7 @@ from handraise.cli.calling import person
 from handraise.client import Client
 from handraise.config import Settings
 from handraise.events import Asked
+from trusting import trust_project
 
 PATIENCE = 10.0  # seconds for a process to do its work; two cores may be busy
 
@@ -156,7 +157,7 @@ def a_permission(id: str, **changes: Any) -> Ask:
 
 COMMANDS = ["serve", "demo", "ask", "asks", "answer", "reject", "keep-waiting", "watch", "open", "audit", "doctor"]
 COMMANDS += ["start", "prompt", "abort", "close", "sessions", "agents", "attach", "mcp", "install", "uninstall"]
-COMMANDS += ["run", "trace", "workflows", "cancel", "retry", "rerun", "checkpoint", "worker", "chat"]
+COMMANDS += ["run", "trace", "workflows", "cancel", "retry", "rerun", "checkpoint", "worker", "chat", "trust"]
 GROUPS = ["runs", "runs show", "token", "token add", "token list", "token revoke", "store", "store copy"]
 GROUPS += ["channels", "channels test"]
 
@@ -322,6 +323,7 @@ async def test_the_policy_of_the_project_goes_along(desk: Home) -> None:
     project = desk.folder / "project"
     project.mkdir()
     (project / "handraise.toml").write_text('[policy]\nquestion_policy = "accept-first"\n')
+    trust_project(project, home=desk.settings.home)
     asked = await desk.run("ask", "Which?", "a", "b", cwd=project)
     assert (asked.code, asked.out) == (0, "a\n")
     (project / "handraise.toml").write_text("[policy]\nquestion = 1\n")

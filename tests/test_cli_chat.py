@@ -23,7 +23,7 @@ from handraise.cli.chat_following import Conversation, Teller, text_of
 from handraise.client import Client
 from handraise.errors import ChatNotFound
 from handraise.testing.model import ScriptedModel, call
-from handraise.words import speak
+from handraise.text.words import speak
 from quick import quick_handraise
 from serving import PATIENCE, START, Served, serving, told
 from talking import ASK, STORAGE, Talk, model_settings, texts
@@ -510,11 +510,13 @@ async def test_on_a_terminal_a_question_that_is_left_is_answered_by_a_message(de
         await type_in(screen, "SCENARIO:ask")
         await screen.shows("pick")
         await screen.press("Escape")
-        await screen.shows("Your message will answer “Storage”. Enter alone shows the question again.\n›")
+        prompt = "Your message will answer “Storage”. Enter alone shows the question again.\n›"
+        await screen.shows(prompt)
         await screen.press("Enter")
         await screen.shows("pick")
         await screen.press("C-c")
-        await screen.shows("Left unanswered")
+        # What is typed before there is a prompt stands at it and is not sent.
+        await screen.shows(f"Left unanswered; it stays open on the desk. Ctrl+C again quits.\n\n{prompt}")
         await type_in(screen, "a folder of text files")
         await screen.shows("Fine.\n\n›")
         await screen.press("C-c", "C-c")

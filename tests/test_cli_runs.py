@@ -24,6 +24,7 @@ from handraise.events import Asked, Event
 from quick import quick_handraise
 from serving import START, Served, first_event, serving, told
 from test_cli_sessions import Place, Screen, a_screen
+from trusting import trust_project
 
 FLOWS = """
 from typing import Literal
@@ -94,6 +95,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     flows = made.folder / ".handraise" / "workflows" / "flows.py"
     flows.parent.mkdir(parents=True)
     flows.write_text(FLOWS)
+    trust_project(made.folder, home=made.home)
     yield made
     await made.clear()
 
@@ -311,6 +313,7 @@ async def test_what_agents_and_authors_wrote_is_inert_everywhere(desk: Served, p
 async def test_workflows_are_listed_with_and_without_a_desk(place: Place) -> None:
     broken = place.folder / ".handraise" / "workflows" / "broken.py"
     broken.write_text("from handraise.workflow import *\nw = Workflow('broken')\n")
+    trust_project(place.folder, home=place.home)
     alone = await place.run("workflows")
     async with serving(place.home):
         served = await place.run("workflows")
@@ -567,6 +570,7 @@ def slow(place: Place) -> None:
         "wait = 'until test -e STOP; do sleep 0.05; done'\n"
         "w = Workflow('slow', parallel(shell('one', wait), shell('two', wait)))\n"
     )
+    trust_project(place.folder, home=place.home)
 
 
 @pytest.mark.usefixtures("slow")

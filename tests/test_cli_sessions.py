@@ -32,6 +32,7 @@ from handraise.events import Asked, Event
 from handraise.testing import an_ask
 from quick import quick_handraise
 from serving import START, Served, first_event, serving, told
+from trusting import trust_project
 
 DATABASE = Question("Which database?", (Option("SQLite"), Option("Postgres", recommended=True)), header="Database")
 NOWHERE = AgentTable(command=("/no/such/opencode",))
@@ -213,6 +214,7 @@ async def test_the_policy_of_the_command_comes_before_that_of_the_project(desk: 
     project = place.folder / "shop"
     project.mkdir()
     (project / "handraise.toml").write_text('[policy]\nquestion_policy = "accept-first"\n')
+    trust_project(project, home=place.home)
     in_project = ("start", "scripted", "database", "--cwd", "shop")
     assert (await place.run(*in_project)).out == "it is SQLite\n"
     assert (await place.run(*in_project, "--policy", "accept-recommended")).out == "it is Postgres\n"
@@ -401,6 +403,7 @@ async def test_agents_are_shown_in_a_table_with_what_is_in_the_way(place: Place)
 
 async def test_without_a_desk_agents_are_looked_for_on_this_machine(place: Place) -> None:
     (place.folder / "handraise.toml").write_text('[agents.opencode]\ncommand = ["/no/such/opencode"]\n')
+    trust_project(place.folder, home=place.home)
     done = await place.run("agents", "opencode")
     assert done.code == 0
     assert "/no/such/opencode" in done.out
@@ -449,7 +452,8 @@ async def test_attach_takes_the_password_from_the_environment_and_shows_it_nowhe
     assert done.code == 2
     assert "password" in done.err and secret not in done.err and "s3cr3t" not in done.err
     expected = base64.b64encode(f"opencode:{secret}".encode())
-    assert seen and all(expected in request for request in seen)
+    signed = [request for request in seen if b"authorization:" in request.lower()]
+    assert signed and all(expected in request for request in signed)
 
 
 # On a terminal ----------------------------------------------------------------------------------------------

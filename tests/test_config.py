@@ -17,6 +17,7 @@ from handraise.errors import SettingsError
 from handraise.people import Person
 from handraise.rules.reading import find_project
 from serving import serving
+from trusting import trust_project
 
 DEAD = 2**22 + 1  # beyond the largest process id that Linux gives
 
@@ -32,6 +33,9 @@ class Machine:
         self.deep.mkdir(parents=True)
         self.user.parent.mkdir(parents=True)
         self.environ = {"HANDRAISE_HOME": str(self.home), "XDG_CONFIG_HOME": str(root / "config")}
+
+    def trust(self) -> None:
+        trust_project(self.deep, home=self.home, config=self.user.parents[1])
 
     def load(self, *, cwd: Path | None = None, **environ: str) -> Settings:
         return load({**self.environ, **environ}, cwd=cwd or self.deep)
@@ -76,6 +80,7 @@ def test_the_users_file_is_read_and_the_projects_is_stronger(machine: Machine) -
     assert machine.load().handling == Handling(question_policy="reject", question_timeout=60)
     assert machine.load().project is None
     machine.project.write_text('[policy]\nquestion_policy = "forward"\non_timeout = "reject"\n')
+    machine.trust()
     settings = machine.load()
     assert settings.handling == Handling(question_policy="forward", question_timeout=60, on_timeout="reject")
     assert (settings.host, settings.project) == ("::1", machine.project)
@@ -123,6 +128,7 @@ answers = ["red", "blue"]
 command = ["claude", "--verbose"]
 """
     )
+    machine.trust()
     settings = machine.load()
     assert settings.handling.question_policy == (
         AutoRule(match="re:(?i)database", answers=("SQLite",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -153,6 +154,7 @@ async def test_what_settles_an_ask_at_one_desk_wakes_who_waits_at_the_other(
         else waiting.http.get(path_of("q1"), params=WAIT)
     )
     await eventually(lambda: waiting.broker.waits == 1)
+    await waiting.ask(id="q2")  # written behind: by now the first call has joined, and opens nothing again
     settled = await told(acting.http.post(path_of("q1", action), json=body), 200)
     async with asyncio.timeout(PATIENCE):
         woken = await told(call, 200)
@@ -329,6 +331,27 @@ async def test_a_token_made_or_revoked_at_one_desk_is_known_at_the_other(
                     with pytest.raises(StopAsyncIteration):
                         await hers.frame()
                 assert b"after" not in hers.raw
+
+
+async def test_a_browser_that_signed_in_at_one_desk_is_known_at_the_other(
+    tmp_path: Path, new_database: Callable[[], str]
+) -> None:
+    async with two_processes(tmp_path, database=new_database()) as (a, b), a.client() as at_a:
+        async with a_client(a.url, None) as browser:
+            done = await browser.post((await told(at_a.post("/v1/signin"), 201))["url"])
+            (cookie,) = browser.cookies.jar
+        [secret] = re.findall(r'data-secret="([\w-]+)"', done.text)
+        port = b.url.rpartition(":")[2]
+        halves = {"Cookie": f"handraise-{port}={cookie.value}", "X-Handraise-Session": secret}
+        async with a_client(b.url, None, **halves) as there:
+            await eventually_status(lambda: there.get("/v1/asks"), 200)
+            [name] = [name for name in await names_of(at_a) if name.startswith("browser-")]
+            assert (await at_a.delete(f"/v1/tokens/{name}")).status_code == 204
+            await eventually_status(lambda: there.get("/v1/asks"), 401)
+
+
+async def names_of(client: httpx2.AsyncClient) -> list[str]:
+    return [token["name"] for token in (await told(client.get("/v1/tokens"), 200))["tokens"]]
 
 
 async def test_each_home_keeps_its_admin_token(tmp_path: Path, new_database: Callable[[], str]) -> None:

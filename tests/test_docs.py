@@ -7,7 +7,7 @@ of its own at a desk of its own, with a scripted person who has the lines in `SA
     sh        run to its end, which must be a success
     python    a whole program; a text block right after it is what it prints; `# test_….py` makes it a test for pytest,
               and any other name of a file, such as `# .handraise/workflows/….py`, makes it that file
-    toml      becomes the folder's handraise.toml
+    toml      becomes the folder's handraise.toml, which the person trusts
 
 A block after a comment that says `not run`, and blocks in other languages, are only looked at.
 """
@@ -58,7 +58,6 @@ from handraise import (
     wire,
 )
 from handraise.agents import Agent
-from handraise.audit import DECISIONS
 from handraise.channels.linear.settings import KNOWN as LINEAR_SETTINGS
 from handraise.channels.terminal.filling import key_help
 from handraise.channels.terminal.reading import help_for
@@ -68,19 +67,23 @@ from handraise.config import load
 from handraise.errors import SettingsError
 from handraise.mcp.translate import TOOLS
 from handraise.policies import policy_for
-from handraise.rulebook import Trusted
 from handraise.rules.tools import COMMON as TOOL_NAMES
-from handraise.server.health import PROBLEMS
 from handraise.server.http import status_of
-from handraise.server.metrics import NAMES as METRICS
 from handraise.server.openapi import document
+from handraise.server.routes.health import PROBLEMS
+from handraise.server.routes.metrics import NAMES as METRICS
+from handraise.tables.audit import DECISIONS
 from handraise.testing import Run, Scripted, ScriptedPerson, a_permission, a_run, an_ask, run_workflow
 from handraise.testing.postgres import PostgresServer
-from handraise.workflow import steps
+from handraise.trust import Trust
+from handraise.workflow import flow, steps
+from handraise.workflow.author import AuthorProcesses, allow_all
+from handraise.workflow.authoring import load_file
 from handraise.workflow.journal import Journal
-from handraise.workflow.loading import found_in, load_file
+from handraise.workflow.loading import listed
 from quick import quick_handraise
 from serving import START, Served, serving
+from trusting import trust_project
 
 ROOT = Path(__file__).parents[1]
 RUN = [ROOT / "README.md", ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
@@ -197,12 +200,13 @@ class Place:
     def __init__(self, folder: Path, *, url: str, programs: Path | None = None) -> None:
         self.folder = folder / "shop"
         self.folder.mkdir(parents=True)
+        self.home = folder / "home"
         self.url = url
         mine = {key: value for key, value in os.environ.items() if not key.startswith(("HANDRAISE_", "XDG_"))}
         self.env = mine | {
             "PATH": os.pathsep.join(map(str, filter(None, (programs, BIN, mine.get("PATH", os.defpath))))),
             "HOME": str(folder),
-            "HANDRAISE_HOME": str(folder / "home"),
+            "HANDRAISE_HOME": str(self.home),
             "LOGNAME": "ana",
             "NO_COLOR": "1",
             "LC_ALL": "C.UTF-8",
@@ -297,7 +301,7 @@ async def run_block(block: Block, place: Place, *, after: Block | None) -> None:
             await run_python(block, place, expected=after if after and after.language == "text" else None)
         case "toml":
             (place.folder / "handraise.toml").write_text(block.text)
-            load({"HANDRAISE_HOME": str(place.folder)}, cwd=place.folder)
+            trust_project(place.folder, home=place.home)
 
 
 async def run_page(page: Path, folder: Path, *, programs: Path) -> str:
@@ -323,8 +327,11 @@ async def run_page(page: Path, folder: Path, *, programs: Path) -> str:
                     file = place.folder / name
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_text(block.text)
-                    broken = [str(each) for _, each in found_in([file.parent]) if not isinstance(each, steps.Workflow)]
+                    async with AuthorProcesses(may_load=allow_all) as authors:
+                        told = await listed([file.parent], authors)
+                    broken = [each["problem"] for each in told if "problem" in each]
                     assert not broken, broken[0]
+                    trust_project(place.folder, home=place.home)
                 elif block.is_run:
                     await run_block(block, place, after=after if after and after.follows else None)
             if tests:
@@ -604,6 +611,7 @@ async def test_the_example_that_answers_everything_leaves_permissions_to_people(
 
 def test_the_example_policy_answers_as_it_says(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "policy.toml", tmp_path / "handraise.toml")
+    trust_project(tmp_path, home=tmp_path)
     settings = load({"HANDRAISE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}, cwd=tmp_path)
     policy = policy_for(settings.handling)
 
@@ -628,6 +636,7 @@ async def test_the_workflow_of_the_example_that_needs_no_agent_runs(tmp_path: Pa
         deciding = tasks.create_task(person.decide(Journal(desk.broker.store), clock=desk.broker.clock))
         (place.folder / ".handraise" / "workflows").mkdir(parents=True)
         shutil.copy(EXAMPLES / "hello.py", place.folder / ".handraise" / "workflows")
+        trust_project(place.folder, home=desk.settings.home)
         words = ["-m", "handraise", "run", "hello", "--input", "name=Ana", "--wait", "--json"]
         code, out = await place.run(sys.executable, *words)
         deciding.cancel()
@@ -771,7 +780,7 @@ def test_the_settings_in_the_reference_are_those_a_file_takes(table: str, known:
 def test_the_files_of_a_home_are_those_in_the_reference(tmp_path: Path) -> None:
     async def files() -> set[str]:
         async with serving(tmp_path / "home") as desk:
-            Trusted(desk.settings.trusted_file).add(tmp_path / "handraise.toml", b"")
+            Trust(desk.settings.trust_file).add([])
             return {file.name for file in desk.settings.home.iterdir()}
 
     found = asyncio.run(files())
@@ -829,7 +838,7 @@ def field_names() -> set[str]:
     known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.DESK, *GENERATE.MODELS, *GENERATE.NOTIFY}
     known |= {*testing.__all__, *GENERATE.trace.TYPES, "question_not_found"}  # the second is runbook's own
     known |= {*plaintext.__all__, *posting.__all__, *LINEAR_SETTINGS}
-    for module in (asks, wire, steps, channels):
+    for module in (asks, wire, steps, flow, channels):
         for kind in vars(module).values():
             if dataclasses.is_dataclass(kind):
                 known |= {field.name for field in dataclasses.fields(kind)}
@@ -843,6 +852,7 @@ def field_names() -> set[str]:
     known |= {name for name in vars(import_module("handraise.testing.fixtures")) if not name.startswith("_")}
     known |= {f"{name}{end}" for name, (type, _) in METRICS.items() for end in ENDS.get(type, ("",))}
     known |= {"question_request", "reasoning_content"}  # what blocks of a chat are
+    known |= {"command_line"}  # what rules compare beside a tool's own arguments
     return known | {"asyncio_mode", *PROBLEMS, *DECISIONS.values(), *TOOL_NAMES}
 
 

@@ -18,6 +18,7 @@ from handraise.testing import ScriptedPerson
 from handraise.workflow.engine import BATCH
 from handraise.workflow.journal import Journal, NewRun, RunRecord
 from serving import Served, serving
+from trusting import trust_project
 
 PATIENCE = 20.0
 
@@ -74,6 +75,7 @@ def written(folder: Path, text: str = FEATURE, *, name: str = "feature") -> Path
     file = folder / ".handraise" / "workflows" / f"{name}.py"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text.replace('Path("COUNTS")', f"Path({str(folder / 'COUNTS')!r})"))
+    trust_project(folder, home=folder.parent / "home")
     return file
 
 
@@ -150,7 +152,7 @@ async def test_what_does_not_fit_a_checkpoint_is_said_and_it_stays_open(tmp_path
     async with a_desk(tmp_path / "home", "sqlite:///:memory:", script()) as desk:
         run = await started(desk, file, workflow="one")
         journal = Journal(desk.broker.store)
-        with pytest.raises(OutputDoesNotFit, match="'many' is not of type 'integer'"):
+        with pytest.raises(OutputDoesNotFit, match='"many" is not of type "integer"'):
             await given(desk, run.id, "many")
         await given(desk, run.id, 3)
         assert (await until(desk, run.id, has_ended)).output == 3
@@ -192,7 +194,7 @@ w = Workflow("one", agent("plan", "plan it", agent="scripted", output=Plan, repa
         run = await started(desk, file, workflow="one")
         assert (await until(desk, run.id, has_ended)).output == {"steps": ["a"]}
     bad = Scripted().on("", '{"steps": 3}')
-    async with a_desk(tmp_path / "home2", "sqlite:///:memory:", bad) as desk:
+    async with a_desk(tmp_path / "home", "sqlite:///:memory:", bad) as desk:
         run = await started(desk, file, workflow="one")
         ended = await until(desk, run.id, has_ended)
         assert ended.state == "failed"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handraise.asks import Answer, Ask, Option, Origin, bound, fit
+from handraise.asks.forms import to_content, to_questions, to_visit
 from handraise.errors import AnswerDoesNotFit, AskDoesNotFit
-from handraise.forms import to_content, to_questions, to_visit
 
 
 def a_schema(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from handraise.agents._conversation import MOST_OPEN
 from handraise.asks import Ask
 from handraise.config import AgentTable
 from handraise.testing import ScriptedPerson
 from handraise.transports.process import LONGEST_LINE
-from handraise.turns import MOST_OPEN
 from serving import Served, serving, told
 
 PATIENCE = 60.0  # seconds; the flood is ten thousand messages, on a busy machine

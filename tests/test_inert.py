@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handraise.inert import has_hidden, inert, pieces
+from handraise.text.inert import has_hidden, inert, pieces
 
 HIDDEN = {
     "right-to-left override": ("\u202e", "\\u202e"),

@@ -21,8 +21,8 @@ from commands import Person
 from handraise.agents import AgentSettings, Edit, Installable
 from handraise.agents.claude import Claude
 from handraise.agents.claude.settings import EVENTS, edits
+from handraise.edits.installing import Installed, diff, elsewhere, install, plan, plan_removal, remove_record, uninstall
 from handraise.errors import SettingsError
-from handraise.installing import Installed, diff, install, plan, plan_removal, remove_record, uninstall
 from json_files import VALUES, Style
 from serving import serving, tokens_of
 
@@ -468,6 +468,51 @@ async def test_it_asks_on_a_terminal_and_refuses_elsewhere(person: ClaudeUser) -
             os.close(ours)
             os.close(theirs)
         assert len(await tokens_of(desk)) == 1
+
+
+async def test_a_token_is_not_written_into_dotfiles_before_that_is_said(person: ClaudeUser, tmp_path: Path) -> None:
+    dotfiles = tmp_path / "dotfiles"
+    (dotfiles / ".git").mkdir(parents=True)
+    (dotfiles / "settings.json").write_text("{}")
+    person.settings.symlink_to(dotfiles / "settings.json")
+    async with serving(person.home) as desk:
+        for words in (("--dry-run",), (), ("--yes", "--json")):
+            done = await person.run("install", "claude", *words)
+            assert done.code == (0 if words else 2)
+            assert f"{person.settings} is a link, so the token is written to {dotfiles / 'settings.json'}" in done.err
+            assert f"in the git work tree {dotfiles}" in done.err
+            assert (person.settings.read_text() == "{}") == ("--yes" not in words)
+        assert json.loads(done.out)["files"][0]["real"] == str(dotfiles / "settings.json")
+        assert len(await tokens_of(desk)) == 1
+        assert (await person.run("uninstall", "claude")).code == 0
+    assert person.settings.is_symlink() and person.settings.read_text() == "{}"
+
+
+def test_a_folder_that_is_a_link_and_a_work_tree_without_one_are_said_too(tmp_path: Path) -> None:
+    real = tmp_path / "elsewhere"
+    real.mkdir()
+    (tmp_path / "claude").symlink_to(real)
+    [change] = plan([an_edit(tmp_path / "claude")])
+    assert elsewhere(change) == f"{tmp_path / 'claude'} is a link, so the token is written to {real / 'settings.json'}"
+    [plain] = plan([an_edit(tmp_path / "plain")])
+    assert elsewhere(plain) is None
+    (tmp_path / ".git").write_text("gitdir: /nowhere")
+    [tracked] = plan([an_edit(tmp_path / "plain")])
+    assert f"lies in the git work tree {tmp_path}" in str(elsewhere(tracked))
+
+
+def test_a_link_that_moves_between_plan_and_writing_is_not_followed(tmp_path: Path) -> None:
+    edit = an_edit(tmp_path / "claude")
+    edit.path.parent.mkdir()
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("{}")
+    edit.path.symlink_to(tmp_path / "one")
+    changes = plan([edit])
+    edit.path.unlink()
+    edit.path.symlink_to(tmp_path / "two")
+    with pytest.raises(SettingsError, match="meanwhile"):
+        install(changes, home=tmp_path / "home", agent="claude", url=URL, token="claude-here")
+    assert (tmp_path / "two").read_text() == "{}"
 
 
 async def test_a_broken_file_is_said_and_stays(person: ClaudeUser) -> None:

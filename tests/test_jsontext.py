@@ -13,9 +13,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import json_files
-from handraise import jsontext
+from handraise.edits import json as jsontext
+from handraise.edits.json import DEEPEST, Span, cut, inserted, text_to_change, without
 from handraise.errors import SettingsError
-from handraise.jsontext import DEEPEST, Span, cut, inserted, text_to_change, without
 from json_files import VALUES, Style, wild
 
 PATH = Path("settings.json")

@@ -24,7 +24,7 @@ from handraise.clock import Clock, SystemClock
 from handraise.config import ChannelTable
 from handraise.events import Event
 from handraise.people import MAY, People, Person
-from handraise.sessions import Sessions
+from handraise.tables.sessions import Sessions
 from handraise.testing import ChannelDriver, check_channel
 from handraise.testing.clock import FakeClock
 from linear_desk import StandIn, linear

@@ -116,6 +116,20 @@ async def test_what_was_written_before_a_permission_was_shown_does_not_grant_it(
     assert (await scene.desk.broker.get(scene.agent.asked[1].id)).state == "asked"
 
 
+async def test_a_reply_counts_that_came_before_linear_told_us_that_the_question_is_shown(scene: Scene) -> None:
+    scene.agent.on_question("ENG-42", [STORAGE, NAME])
+    session = await scene.linear.delegate(scene.issue, by=scene.ada)
+    await scene.asks(session)
+    scene.linear.fail(only="CreateActivity", carried_out=True, status=502, body=b"")
+    await scene.linear.reply(session, "SQLite", by=scene.ada)
+    await scene.asks(session, count=2)  # people see it; we do not know that yet
+    await scene.linear.reply(session, "desk", by=scene.ada)
+    await scene.ends(session)
+    answer = (await scene.desk.broker.get(scene.agent.asked[0].id)).answer
+    assert answer is not None and answer.answers == (("SQLite",), ("desk",))
+    assert len(scene.posted(session, "elicitation")) == 2
+
+
 # Once and not twice -----------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,13 @@ from typing import Any
 import pytest
 
 from handraise.asks import Ask, Option, Origin, Permission, Question
+from handraise.asks.plain import to_entries
 from handraise.channels.linear.saying import mirrored
 from handraise.channels.linear.translate import elicitation, refusal_in, reply_in
 from handraise.channels.linear.webhooks import BadSignature, Created, Other, Prompted, Stale, read, verify
 from handraise.errors import AnswerDoesNotFit
-from handraise.plaintext import to_entries
-from handraise.sessions import SaidMessage
+from handraise.tables.sessions import SaidMessage
+from handraise.wire import BadBody
 
 DATA = Path(__file__).parent / "data" / "linear"
 VECTORS = json.loads((DATA / "signature-vectors.json").read_text())
@@ -54,6 +57,30 @@ def test_what_is_too_old_or_too_early_is_refused(apart: int) -> None:
     vector = VECTORS["vectors"][0]
     with pytest.raises(Stale):
         verify(raw_of(vector), signature=vector["signature"], secrets=[SECRET], now=vector["timestamp"] + apart)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"webhookTimestamp":NaN}',
+        b'{"webhookTimestamp":Infinity}',
+        b'{"webhookTimestamp":-Infinity}',
+        b'{"webhookTimestamp":1e999}',
+        b'{"webhookTimestamp":1%s}' % (b"0" * 400),
+        b'{"webhookTimestamp":1%s}' % (b"0" * 5000),
+        b'{"webhookTimestamp":0,"x":NaN}',
+        b'{"webhookTimestamp":0,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"webhookTimestamp":0,"x":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"webhookTimestamp":0,"x":[' + b"[]," * 100_000 + b"1]}",
+        b"\xff",
+        b"nonsense",
+    ],
+    ids=lambda body: body[:40].decode("latin-1"),
+)
+def test_a_signed_body_that_no_place_sends_is_refused_as_one(body: bytes) -> None:
+    signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+    with pytest.raises(BadBody):
+        verify(body, signature=signature, secrets=[SECRET], now=0)
 
 
 def test_recorded_webhooks_are_read() -> None:

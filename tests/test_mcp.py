@@ -23,6 +23,7 @@ from handraise.asks import Answer, Ask, Option, Origin, Question
 from handraise.errors import AskDoesNotFit
 from handraise.mcp.translate import base_of, session_of, to_ask, to_result
 from serving import PATIENCE, START, DeskProcess, Served, first_event, listening, path_of, serving, told
+from trusting import trust_project
 
 ERAS = ["legacy", "2026-07-28"]
 WHICH = {"questions": [{"question": "Which database?", "header": "DB", "options": ["SQLite", {"label": "Postgres"}]}]}
@@ -234,6 +235,7 @@ async def test_the_agent_says_which_conversation_asks(desk: Served, tmp_path: Pa
 async def test_the_policy_of_the_project_decides(desk: Served, tmp_path: Path) -> None:
     async with an_agent(tmp_path) as agent:
         (tmp_path / "project" / "handraise.toml").write_text('[policy]\nquestion_policy = "accept-first"\n')
+        trust_project(tmp_path / "project", home=desk.settings.home)
         result = await call(agent, "question", WHICH)
     assert result_of(result)["answers"] == [["SQLite"]]
     assert "No person was asked" in texts(result)[1]

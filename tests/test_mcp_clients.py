@@ -16,10 +16,10 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from commands import Person
 from handraise.agents import Edit
+from handraise.edits import toml
+from handraise.edits.installing import Installed, diff, install, plan, plan_removal, remove_record, uninstall
+from handraise.edits.json import read
 from handraise.errors import SettingsError
-from handraise.installing import Installed, diff, install, plan, plan_removal, remove_record, uninstall
-from handraise.jsontext import read
-from handraise.mcp import toml
 from handraise.mcp.clients import CLIENTS, program
 from json_files import COMMENTED
 from serving import START, serving, tokens_of, told

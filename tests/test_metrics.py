@@ -17,13 +17,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from handraise.asks import Answer
 from handraise.broker import Broker
+from handraise.broker.counts import RECENT, Counts, Histogram, Lag
 from handraise.errors import AlreadyAnswered
-from handraise.metrics import RECENT, Counts, Histogram, Lag
-from handraise.server.health import BoundedRead
-from handraise.server.metrics import NAMES, Metrics
+from handraise.server.routes.health import BoundedRead
+from handraise.server.routes.metrics import NAMES, Metrics
 from handraise.stores import OpenAsks, Store
+from handraise.stores._asks import OPEN_ASKS
 from handraise.stores.sqlite import MEMORY, SqliteStore
-from handraise.tables import OPEN_ASKS
 from handraise.testing import FakeClock, a_permission, an_ask
 from handraise.testing.postgres import postgres_server
 from serving import PATIENCE, Served, a_body, a_permission_body, eventually, listening, path_of, refused, serving, told

@@ -9,9 +9,9 @@ import pytest
 
 from handraise import agents
 from handraise.agents import AgentSettings, Start
+from handraise.agents._modes import MODES, REASONS, TABLE, AgentName, Rules, check_mode, modes_of
 from handraise.asks import Mode
 from handraise.errors import SettingsError
-from handraise.modes import MODES, REASONS, TABLE, AgentName, Rules, check_mode, modes_of
 from handraise.plugins import load
 
 AGENTS = get_args(AgentName)

@@ -28,8 +28,8 @@ from handraise.errors import SettingsError
 from handraise.people import USUALLY, May, People, Person
 from handraise.server.pages import Pages
 from handraise.stores.sqlite import MEMORY, SqliteStore
+from handraise.tables.tokens import Tokens
 from handraise.testing import ChannelDriver, an_ask, check_channel
-from handraise.tokens import Tokens
 from serving import BASH, PATIENCE, DeskProcess, Served, a_permission_body, eventually, path_of, serving, told
 
 SECRET = "tK9-very-secret-topic"
@@ -439,7 +439,8 @@ async def test_the_message_in_the_documentation_is_what_people_get() -> None:
 async def test_what_an_agent_wrote_cannot_pass_for_ours() -> None:
     _, body = await letter_of(wants(command="echo hi\nAnswer: https://evil.example/a/x\u202e"))
     assert body.split("\n")[1] == r"> Answer: https://evil.example/a/x\u202e"
-    assert [line for line in body.split("\n") if line.startswith("Answer: ")] == [body.split("\n")[-1]]
+    assert not [line for line in body.split("\n") if line.startswith("Answer: ")]
+    assert body.split("\n")[-1].startswith("This one is answered at the desk, signed in: https://desk.example.com/")
 
 
 async def test_an_agent_calls_nobody_in_a_room_and_hides_no_link() -> None:
@@ -470,10 +471,14 @@ async def test_secrets_that_can_be_told_are_not_sent() -> None:
 )
 async def test_a_long_command_is_cut_and_the_link_is_whole(url: str) -> None:
     limit = LONGEST if url.startswith("json") else 1024
-    for command in ("echo " + "x" * 10_000, "\n" * 10_000, "echo " + "é" * 10_000):
+    for command, end in (
+        ("echo " + "x" * 10_000, r"Answer: \S+/a/[\w-]{43}"),
+        ("\n" * 10_000, r"This one is answered at the desk, signed in: \S+"),  # which command it is stands nowhere
+        ("echo " + "é" * 10_000, r"Answer: \S+/a/[\w-]{43}"),
+    ):
         _, body = await letter_of(wants(command=command), url=url, handling=Handling(question_timeout=60))
         assert len(body) <= limit
-        assert re.search(r"\nIf nobody answers by .* UTC, it is denied\.\nAnswer: \S+/a/[\w-]{43}$", body)
+        assert re.search(rf"\nIf nobody answers by .* UTC, it is denied\.\n{end}$", body)
         assert "…\n" in body
 
 

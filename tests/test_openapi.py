@@ -15,27 +15,30 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from starlette.routing import Route
 
+from handraise.app import authors_of
+from handraise.broker.counts import Lag
 from handraise.chat import ChatSettings
 from handraise.chat.runtime import Chats
 from handraise.clock import SystemClock
 from handraise.config import AgentTable
-from handraise.metrics import Lag
 from handraise.people import People
 from handraise.plugins import names
-from handraise.reaching import Channels
-from handraise.server import audit, channels, chats, rules, sessions, wires
-from handraise.server.acp import Acp
-from handraise.server.api import SignIn, routes
-from handraise.server.asks import AskRoutes
 from handraise.server.compat import opencode, runbook, sandbox_agent
-from handraise.server.mcp import METHODS
 from handraise.server.openapi import document
 from handraise.server.pages import Pages
-from handraise.server.runs import Runs
+from handraise.server.routes import audit, channels, chats, raw_messages, rules, sessions
+from handraise.server.routes.acp import Acp
+from handraise.server.routes.api import SignIn, routes
+from handraise.server.routes.asks import AskRoutes
+from handraise.server.routes.mcp import METHODS
+from handraise.server.routes.runs import Runs
+from handraise.server.routes.trust import TrustRoutes
 from handraise.server.web import Web
-from handraise.tokens import Tokens
-from handraise.wires import Wires
+from handraise.switchboard import Channels
+from handraise.tables.raw_messages import Wires
+from handraise.tables.tokens import Tokens
 from serving import Served, listening, path_of, refused, serving, serving_in_a_thread, told
+from trusting import trust_project
 
 SCHEMAS: dict[str, Any] = document()["components"]["schemas"]
 OPERATIONS: dict[str, dict[str, Any]] = {
@@ -151,14 +154,15 @@ async def test_every_route_is_in_the_document_and_the_reverse(desk: Served) -> N
         *sandbox_agent.routes(broker),
         *opencode.routes(broker),
         *runbook.routes(broker),
-        *Runs(broker).routes(),
+        *Runs(broker, authors=authors_of(desk.settings)).routes(),
         *audit.routes(broker),
         *channels.routes(broker, Channels(broker, (), people=People())),
         *chats.routes(Chats(broker, ChatSettings(), is_alone=True)),
         *Acp(broker, worker=None).routes(),
         *rules.routes(broker),
+        *TrustRoutes(desk.settings).routes(),
         *sessions.routes(broker, worker=None),
-        *wires.routes(broker, wires=Wires(broker.store, clock=clock)),
+        *raw_messages.routes(broker, wires=Wires(broker.store, clock=clock)),
         *Pages(broker, tokens=Tokens(broker.store, clock=clock)).routes(),
         *Web().routes(),
     ]
@@ -193,12 +197,13 @@ async def test_the_scopes_in_the_document_are_those_that_open_the_route(desk: Se
         path = re.sub(r"{[^}]+}", "x", path.replace("{opencode_session}", "ses_x"))
         if path.endswith(("/event", "/events")):
             continue  # a stream that opens does not end; see test_access
-        wanted = operation["security"][0]["bearer"] if operation["security"] else None
+        is_for_browsers = bool(operation["security"]) and not any("bearer" in each for each in operation["security"])
+        wanted = next(iter(operation["security"][0].values())) if operation["security"] else None
         status = (await anybody.request(method, path)).status_code
         assert (status == 401) == (wanted is not None or label in SIGNED), label
         for scope, caller in callers.items():
             status = (await caller.request(method, path)).status_code
-            allowed = not wanted or scope in (*wanted, "admin")
+            allowed = not is_for_browsers and (not wanted or scope in (*wanted, "admin"))
             assert (status == 403) != allowed, f"{label} with {scope}: {status}"
 
 
@@ -230,6 +235,7 @@ async def test_the_examples_of_runs_are_what_the_desk_really_says(desk: Served, 
     file = tmp_path / ".handraise" / "workflows" / "shop.py"
     file.parent.mkdir(parents=True)
     file.write_text('from handraise.workflow import *\nw = Workflow("shop", checkpoint("review", input="Do this?"))\n')
+    trust_project(tmp_path, home=desk.settings.home)
     run = await told(desk.http.post("/v1/runs", json={**example("RunBody"), "cwd": str(tmp_path)}), 201)
     validator("Run").validate(run)
     assert run.keys() == example("Run").keys()
@@ -316,7 +322,7 @@ KEPT = schemathesis.Config.from_dict(
                 # is there.
                 "include-operation-id": [
                     *("answer_an_ask", "reply_to_a_question_of_a_session", "add_a_token", "start_a_session"),
-                    *("add_a_rule", "start_a_run", "list_workflows", "begin_a_chat"),
+                    *("add_a_rule", "start_a_run", "list_workflows", "begin_a_chat", "look_at_a_project"),
                 ],
                 "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 404, 409, 410, 422]}},
             },
@@ -332,6 +338,19 @@ KEPT = schemathesis.Config.from_dict(
                     "positive_data_acceptance": {"expected-statuses": ["2xx", 404, 429]},
                     "negative_data_rejection": {"expected-statuses": [400, 404, 429]},
                 },
+            },
+            {
+                # A token is all that these cases have.
+                "include-operation-id": "trust_a_project",
+                "checks": {
+                    "positive_data_acceptance": {"expected-statuses": [403]},
+                    "negative_data_rejection": {"expected-statuses": [403]},
+                },
+            },
+            {
+                # A path has to be absolute.
+                "include-operation-id": "forget_a_project",
+                "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400, 404]}},
             },
             {
                 # Nobody here is called by the place of a channel.

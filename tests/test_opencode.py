@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from handraise.broker import Broker
 from handraise.errors import AgentFailed, AskDoesNotFit, SettingsError
 from handraise.events import Asked, Delivered
 from handraise.plugins import load
+from handraise.transports.process import is_running
 from serving import eventually, first_event
 
 WIRE = Path(__file__).parent / "wire" / "opencode"
@@ -609,7 +611,7 @@ def test_it_is_found_by_its_name(tmp_path: Path) -> None:
     [
         (Start(session="s1", mode="workspace-write"), "not confined"),
         (Start(session="s1", cwd="/there/is/no/such/folder"), "no folder"),
-        (Start(session="s1"), "no `opencode` on the PATH"),
+        (Start(session="s1"), "no program `opencode`"),
     ],
 )
 def test_what_cannot_be_started_says_why(tmp_path: Path, start: Start, problem: str) -> None:
@@ -629,3 +631,53 @@ async def test_a_program_that_does_not_serve_says_what_it_said(tmp_path: Path) -
     with pytest.raises(AgentFailed, match="did not start; it said last: out of order"):
         await Servers(settings).get(str(tmp_path))
     assert not list(tmp_path.rglob("*.json"))
+
+
+# Its password -------------------------------------------------------------------------------------------------------
+
+# What `serve` of a program like OpenCode does that checks a password, or not.
+SERVER = """
+import base64, http.server, json, os, sys
+from pathlib import Path
+is_open = Path(sys.argv[1])
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_): pass
+    def do_GET(self):
+        wanted = base64.b64encode(f"opencode:{os.environ['OPENCODE_SERVER_PASSWORD']}".encode()).decode()
+        may = is_open.exists() or self.headers.get("authorization") == f"Basic {wanted}"
+        body = json.dumps({"healthy": True, "version": "1.0.0"} if "health" in self.path else {}).encode()
+        self.send_response(200 if may else 401)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+def its_servers(folder: Path) -> tuple[Servers, Path]:
+    program, is_open = folder / "server.py", folder / "open"
+    program.write_text(SERVER)
+    command = (sys.executable, str(program), str(is_open))
+    return Servers(AgentSettings(home=folder / "home", command=command)), is_open
+
+
+async def test_a_server_that_answers_without_its_password_is_ended_and_refused(tmp_path: Path) -> None:
+    servers, is_open = its_servers(tmp_path)
+    is_open.touch()
+    with pytest.raises(AgentFailed, match="answers without the password that it was given"):
+        await servers.get(str(tmp_path))
+    assert await servers.running(str(tmp_path)) is None
+    assert not servers.file(str(tmp_path)).exists()
+
+
+async def test_a_server_that_is_found_again_and_answers_without_its_password_is_ended(tmp_path: Path) -> None:
+    servers, is_open = its_servers(tmp_path)
+    server = await servers.get(str(tmp_path))
+    assert server.process is not None
+    await server.close()
+    is_open.touch()
+    assert await servers.running(str(tmp_path)) is None
+    with pytest.raises(AgentFailed, match="answers without the password"):
+        await servers.get(str(tmp_path))
+    assert not is_running(server.process)

@@ -21,7 +21,7 @@ from handraise.broker import Broker
 from handraise.errors import SettingsError
 from handraise.events import Answered, Asked, Delivered, Event, Rejected, Withdrawn
 from handraise.stores.sqlite import MEMORY, SqliteStore
-from handraise.tokens import ADMIN
+from handraise.tables.tokens import ADMIN
 from serving import PATIENCE, Served, eventually, first_event, refused, serving, told
 
 WIRE = Path(__file__).parent / "wire" / "opencode"

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from handraise.asks import Answer, Ask, Option, Question, fit
+from handraise.asks.plain import to_answer, to_ending, to_text
 from handraise.errors import AnswerDoesNotFit
-from handraise.plaintext import to_answer, to_ending, to_text
 from handraise.testing import a_permission, an_ask
 
 [ONE] = an_ask().questions

@@ -213,6 +213,16 @@ def test_P3_a_hostile_pattern_takes_linear_time(match: str) -> None:
     assert time.monotonic() - started < 5
 
 
+def test_P3_texts_that_would_hold_up_the_desk_are_not_compared() -> None:
+    """A token that may only ask brings its own rules along: each of these takes 70 ms for one of these texts."""
+    heavy = [(f"re:[ab]*a[ab]{{900}}x{number}", ["b"]) for number in range(20)]
+    answer = answer_of(rules(*heavy), ask_of(*(Question("ab" * 9_000, AB) for _ in range(10))))
+    assert (answer.rejected, answer.reason) == (True, "its texts are too long for this many rules")
+    assert answer_of(rules(*heavy), ask_of(Question("ab" * 100, AB))).answers == (("a",),)
+    with pytest.raises(SettingsError, match="more than 100000 characters"):
+        auto(*(AutoRule(match="x" * 10_001, answers=("x",)) for _ in range(10)))
+
+
 def test_P3_rules_for_questions_grant_no_permission() -> None:
     answer = answer_of(rules(("Remove", ["once"]), ("Bash", ["always"])), a_permission())
     assert (answer.rejected, answer.reply) == (True, "reject")

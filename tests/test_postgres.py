@@ -553,7 +553,7 @@ async def test_a_standby_that_was_behind_takes_over_and_what_happens_there_is_to
 SUSPENDED = """
 import asyncio, sys
 from handraise.stores.postgres import Patience, PostgresStore
-from handraise.testing.stores import row
+from handraise.testing.stores import closing, row
 
 async def main() -> None:
     store = await PostgresStore.open_address(sys.argv[1], patience=Patience(stuck=1))
@@ -561,7 +561,9 @@ async def main() -> None:
     number = 0
     while True:
         number += 1
-        await asyncio.gather(*(store.open(row(f"suspended {number} {one}", content=content)) for one in range(50)))
+        ids = [f"suspended {number} {one}" for one in range(50)]
+        await asyncio.gather(*(store.open(row(id, content=content)) for id in ids))
+        await asyncio.gather(*(store.change(id, closing()) for id in ids))  # which brings the contents back
         print(number, flush=True)
 
 asyncio.run(main())
@@ -600,9 +602,10 @@ async def test_a_desk_suspended_in_a_commit_does_not_hold_up_the_others_for_ever
         finally:
             process.kill()
             await process.communicate()
-        there = Counter(event.ask.id for event in await history(store, limit=1000))
+        there = Counter((event.type, event.ask.id) for event in await history(store, limit=1000))
         assert set(there.values()) == {1}, "what was interrupted was written twice"
-        assert {f"suspended {number} {one}" for number in range(1, last + 1) for one in range(50)} <= there.keys()
+        ids = [f"suspended {number} {one}" for number in range(1, last + 1) for one in range(50)]
+        assert {(type, id) for type in ("asked", "answered") for id in ids} <= there.keys()
 
 
 async def suspend_in_a_commit(process: Any, admin: Any, *, waits_for: str) -> None:

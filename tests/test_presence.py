@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from handraise.app import open_store
-from handraise.leases import Leases
-from handraise.presence import Presence
+from handraise.broker.presence import Presence
 from handraise.stores import Store
+from handraise.tables.leases import Leases
 from serving import listening, serving
 
 LONG = 3600.0  # seconds, so that nothing runs out during a test

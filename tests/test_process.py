@@ -259,7 +259,8 @@ async def test_an_error_says_what_the_agent_said_last() -> None:
 async def test_environment_and_folder_are_those_asked_for(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "COLOUR": "grün", "EMPTY": ""}
     async with await Process.start(["env"], env=environ) as process:
-        assert {line.decode() for line in await all_lines(process)} == {f"{k}={v}" for k, v in environ.items()}
+        marked = {**environ, "HANDRAISE_AGENT": "1"}  # by which a person's terminal is told from that of an agent
+        assert {line.decode() for line in await all_lines(process)} == {f"{k}={v}" for k, v in marked.items()}
     async with await Process.start(["pwd", "-P"], cwd=tmp_path) as process:
         assert await all_lines(process) == [str(tmp_path.resolve()).encode()]
 

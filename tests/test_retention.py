@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -70,7 +70,7 @@ async def days_pass(clock: FakeClock, store: Store, *, days: float, through: int
 
 async def test_settled_asks_and_their_events_go_after_the_time_and_open_ones_never(store: Store) -> None:
     clock = FakeClock()
-    async with Broker(store, clock=clock, keep=KEEP) as broker:
+    async with Broker(store, clock=clock, keep=KEEP, taken_within=None) as broker:
         await settle(broker, "answered")
         await broker.open(an_ask(id="open"))
         await broker.open(an_ask(id="rejected"))
@@ -103,7 +103,7 @@ async def test_settled_asks_and_their_events_go_after_the_time_and_open_ones_nev
 
 async def test_a_desk_that_was_not_told_how_long_keeps_everything(store: Store) -> None:
     clock = FakeClock()
-    async with Broker(store, clock=clock) as broker:
+    async with Broker(store, clock=clock, taken_within=None) as broker:
         await settle(broker, "old")
         await clock.advance(10_000 * DAY)
         assert (await kept(store), len(await history(store)), await store.pruned()) == (["old"], 2, 0)
@@ -112,7 +112,7 @@ async def test_a_desk_that_was_not_told_how_long_keeps_everything(store: Store) 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 async def test_the_desk_that_is_served_keeps_what_its_settings_say(tmp_path: Path, database: str) -> None:
     store = await open_store(database)
-    async with Broker(store, clock=FakeClock(start=LONG_AGO)) as broker:
+    async with Broker(store, clock=FakeClock(start=LONG_AGO), taken_within=None) as broker:
         await settle(broker, "old")
     await store.close()
     async with serving(tmp_path, database=database, keep=KEEP) as desk:
@@ -128,7 +128,7 @@ async def _is(read: Callable[[], Awaitable[int]], value: int) -> bool:
 
 async def test_what_is_settled_in_the_very_commit_of_a_pruning_is_kept(store: Store) -> None:
     clock = FakeClock()
-    async with Broker(store, clock=clock) as broker:
+    async with Broker(store, clock=clock, taken_within=None) as broker:
         await broker.open(an_ask(id="patient"))
         await clock.advance(40 * DAY)
         now = clock.now()
@@ -142,7 +142,7 @@ async def test_what_is_settled_in_the_very_commit_of_a_pruning_is_kept(store: St
 
 async def test_numbers_are_never_given_out_twice_also_where_the_newest_went(database: str) -> None:
     store = await open_store(database)
-    async with Broker(store, clock=FakeClock()) as broker:
+    async with Broker(store, clock=FakeClock(), taken_within=None) as broker:
         await settle(broker, "a", "b")
         newest = (await broker.stored("b")).seq
     assert await store.prune(before=FAR, limit=100) == 4
@@ -151,7 +151,7 @@ async def test_numbers_are_never_given_out_twice_also_where_the_newest_went(data
         await store.close()
         store = await open_store(database)
     assert await store.cursor() == 4
-    async with Broker(store, clock=FakeClock()) as broker:
+    async with Broker(store, clock=FakeClock(), taken_within=None) as broker:
         again = (await broker.open(an_ask(id="a"))).stored
         assert again.seq > newest
     assert [event.cursor for event in await history(store)] == [5]
@@ -160,7 +160,7 @@ async def test_numbers_are_never_given_out_twice_also_where_the_newest_went(data
 
 async def test_no_settled_ask_is_left_behind_because_it_was_the_newest_once(store: Store) -> None:
     clock = FakeClock()
-    async with Broker(store, clock=clock) as broker:
+    async with Broker(store, clock=clock, taken_within=None) as broker:
         await broker.open(an_ask(id="first"))
         await settle(broker, "last")
         await clock.advance(DAY)
@@ -170,7 +170,7 @@ async def test_no_settled_ask_is_left_behind_because_it_was_the_newest_once(stor
 
 
 async def test_only_as_much_goes_at_once_as_was_said(store: Store) -> None:
-    async with Broker(store, clock=FakeClock()) as broker:
+    async with Broker(store, clock=FakeClock(), taken_within=None) as broker:
         await settle(broker, "a", "b")
     assert await store.prune(before=FAR, limit=3) == 3
     assert (await store.pruned(), await kept(store)) == (3, ["b"])
@@ -182,10 +182,10 @@ async def test_only_as_much_goes_at_once_as_was_said(store: Store) -> None:
 async def test_a_clock_that_was_set_back_leaves_no_hole(store: Store) -> None:
     """Events go from the front only, so an old one after a young one waits for it."""
     clock = FakeClock()
-    async with Broker(store, clock=clock) as broker:
+    async with Broker(store, clock=clock, taken_within=None) as broker:
         await broker.open(an_ask(id="young"))
     yesterday = FakeClock(start=LONG_AGO)
-    async with Broker(store, clock=yesterday) as broker:
+    async with Broker(store, clock=yesterday, taken_within=None) as broker:
         await settle(broker, "old")
     assert await store.prune(before=clock.now(), limit=100) == 0
     assert len(await history(store)) == 3
@@ -193,12 +193,12 @@ async def test_a_clock_that_was_set_back_leaves_no_hole(store: Store) -> None:
 
 async def test_many_events_go_in_small_commits_between_which_others_write(store: Store) -> None:
     asks = 2 * MOST_AT_ONCE + 50  # two events each
-    async with Broker(store, clock=FakeClock(start=LONG_AGO)) as broker:
+    async with Broker(store, clock=FakeClock(start=LONG_AGO), taken_within=None) as broker:
         await asyncio.gather(*(broker.open(an_ask(id=f"old {number}")) for number in range(asks)))
         await asyncio.gather(*(broker.answer(f"old {number}", SQLITE) for number in range(asks)))
         await broker.open(an_ask(id="a session, so that nothing else is written below"))
     before = sum(store.commits.values())
-    async with Broker(store, clock=FakeClock(), keep=KEEP) as broker:
+    async with Broker(store, clock=FakeClock(), keep=KEEP, taken_within=None) as broker:
         await broker.open(an_ask(id="new"))
         assert await store.pruned() < 2 * asks, "the pruning was over before anybody else could write"
         await until(lambda: _is(store.pruned, 2 * asks + 1))
@@ -313,16 +313,14 @@ async def test_what_is_read_while_it_goes_is_told_in_order_and_not_as_missed() -
     class Slow(SqliteStore):
         """Everything goes right after a page of it was read."""
 
-        async def history(
-            self, query: Query, *, after: int, limit: int, since: int | None = None, types: Sequence[str] = ()
-        ) -> list[StoredEvent]:
-            page = await super().history(query, after=after, limit=limit, since=since, types=types)
+        async def history(self, query: Query, **how: Any) -> list[StoredEvent]:
+            page = await super().history(query, **how)
             await self.prune(before=FAR, limit=1000)
             return page
 
     store = Slow(MEMORY, lock=None)
     store._migrate()
-    async with Broker(store, clock=FakeClock()) as broker:
+    async with Broker(store, clock=FakeClock(), taken_within=None) as broker:
         await settle(broker, "a", "b")
         feed = broker.feeds.follow(Query(), after=1)
         async with asyncio.timeout(PATIENCE):
@@ -538,7 +536,10 @@ async def test_a_desk_does_not_take_answers_by_what_another_one_asked_before_und
 ) -> None:
     address = new_database()
     here, there = await open_store(address), await open_store(address)
-    async with Broker(here, clock=FakeClock()) as first_desk, Broker(there, clock=FakeClock()) as second_desk:
+    async with (
+        Broker(here, clock=FakeClock(), taken_within=None) as first_desk,
+        Broker(there, clock=FakeClock(), taken_within=None) as second_desk,
+    ):
         before = Question("Which database?", (Option("SQLite"), Option("Postgres")), custom=False)
         await first_desk.open(an_ask(id="build-7", questions=(before,)))
         await first_desk.answer("build-7", SQLITE)
@@ -556,7 +557,7 @@ async def test_a_desk_does_not_take_answers_by_what_another_one_asked_before_und
 
 async def test_ordinals_start_over_and_no_old_answer_comes_back(store: Store) -> None:
     clock = FakeClock()
-    async with Broker(store, clock=clock, keep=KEEP) as broker:
+    async with Broker(store, clock=clock, keep=KEEP, taken_within=None) as broker:
         for _ in range(2):
             opened = await broker.open(an_ask(id="rm"), ordinal=True)
             await broker.answer(opened.stored.id, SQLITE)
@@ -574,7 +575,7 @@ async def test_ordinals_start_over_and_no_old_answer_comes_back(store: Store) ->
 
 async def test_an_ordinal_goes_on_after_the_ones_that_are_left(store: Store) -> None:
     clock = FakeClock()
-    async with Broker(store, clock=clock, keep=KEEP) as broker:
+    async with Broker(store, clock=clock, keep=KEEP, taken_within=None) as broker:
         for days in (0, 20):
             await clock.advance(days * DAY)
             opened = await broker.open(an_ask(id="rm"), ordinal=True)
@@ -592,7 +593,7 @@ async def test_an_ordinal_goes_on_after_the_ones_that_are_left(store: Store) -> 
 async def test_a_store_forgets_nothing_of_an_ask_whose_delivery_is_still_told(store: Store) -> None:
     """The delivery is its last event, and keeps it until that is too old as well."""
     clock = FakeClock()
-    async with Broker(store, clock=clock) as broker:
+    async with Broker(store, clock=clock, taken_within=None) as broker:
         await settle(broker, "a")
         await clock.advance(40 * DAY)
         taken = Change(states=("answered",), set={"delivered_at": clock.now()}, event="delivered", at=clock.now())

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from handraise.asks import Ask, Origin, Permission
-from handraise.risks import RISKS, ROWS, commands_of, risks_of, rows_that_fit
+from handraise.rules.risks import MOST_FILES, RISKS, ROWS, commands_of, risks_of, rows_that_fit
 from handraise.testing import an_ask
 
 CWD = "/home/ana/shop"
@@ -140,7 +140,7 @@ MORE = {
     # Outside of the folder.
     "cp a.txt /etc/hosts": "sandbox",
     "echo x > /etc/motd": "sandbox",
-    "echo x >> ~/.bashrc": "sandbox",
+    "echo x >> ~/.bashrc": "sandbox later",
     "cat ../other/notes.txt": "sandbox",
     "cat src/../../other/notes.txt": "sandbox",
     "cp a $HOME/b": "sandbox",
@@ -188,6 +188,25 @@ MORE = {
     "echo 'x": "unreadable",
     "ls\x1b[2K": "unreadable",
     "bash <<EOF\nls\nEOF": "unreadable",
+    "python -c 'print(1)'": "unreadable",
+    "python3 - <<'EOF'\nprint('drop table x')\nEOF": "unreadable",
+    "node -e 'f()'": "unreadable",
+    "sudo perl -ne 'f()' x": "privileges unreadable",
+    # Inside of what is run, read or set.
+    "bash <<EOF\nrm x\nEOF": "delete unreadable",
+    "sh <<<'git push'": "push unreadable",
+    "echo 'rm x' | sh": "delete unreadable",
+    "trap 'rm x' EXIT": "delete",
+    "coproc rm x": "delete",
+    "noglob rm x": "delete",
+    "env -S 'rm x'": "delete",
+    "cat y # \\\nrm x": "delete",
+    "cat <<'E'\ny\\\nE\nrm x\nE": "delete",
+    "ls &>1 rm x": "delete",
+    "$'rm' x": "delete unreadable",
+    "cat .en?": "secrets",
+    "cat .e*": "secrets",
+    "cat .{env,x}": "secrets",
     "x" * 30_000: "unreadable",
 }
 
@@ -254,8 +273,6 @@ EVERYDAY = [
     "test -f a.txt && echo yes",
     "# look first\ngit status  # all of it",
     "cat > notes.txt <<'EOF'\nrm -rf / # no\nEOF",
-    "python3 - <<'EOF'\nprint('drop table x')\nEOF",
-    "python -c 'print(1)'",
     "python -m venv .venv && . .venv/bin/activate && pip install -r requirements.txt",
     "source .venv/bin/activate && pytest",
     ".venv/bin/python -m pytest",
@@ -368,7 +385,7 @@ GONE = "--- a/src/app.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-old"
         ({"command": "y", "input": {"kind": "writeStdin"}}, "unreadable"),
         ({"tool": "PowerShell", "command": "Remove-Item x"}, "unreadable"),
         ({"tool": "Bash", "command": None, "input": {"command": "rm x"}}, "delete"),
-        ({"tool": "ExitPlanMode", "kind": "plan", "input": {"plan": "rm -rf /"}, "command": "rm x"}, ""),
+        ({"tool": "ExitPlanMode", "kind": "plan", "input": {"plan": "rm -rf /"}, "command": "rm x"}, "delete"),
     ],
 )
 def test_what_other_tools_can_do_is_told(fields: dict[str, Any], expected: str) -> None:
@@ -385,7 +402,7 @@ def test_a_question_has_no_risks() -> None:
 
 
 def test_effects_are_told_in_one_order() -> None:
-    everything = "sudo cat .env /srv/x; $X; aws ec2 run-instances; git push; rm x"
+    everything = "sudo cat .env /srv/x; $X; aws ec2 run-instances; git push; rm x > .husky/x"
     assert risks(everything).split() == list(RISKS)
 
 
@@ -411,7 +428,7 @@ def test_the_commands_of_a_line_are_told_as_they_are_written(command: str, expec
 
 
 def test_a_plan_and_a_shell_of_another_language_have_no_commands() -> None:
-    assert commands_of(Permission(tool="plan", kind="plan", command="a && b")) == ()
+    assert commands_of(Permission(tool="plan", kind="plan", input={"command": "a && b"})) == ()
     assert commands_of(Permission(tool="PowerShell", command="a; b")) == ()
 
 
@@ -433,3 +450,13 @@ def test_nothing_that_an_agent_writes_breaks_it(command: str, diff: str) -> None
 def test_what_nests_without_end_is_unreadable() -> None:
     assert "unreadable" in risks("sudo " * 50 + "ls")
     assert "unreadable" in risks("eval " * 200 + "ls")
+
+
+def test_files_beyond_those_that_are_looked_at_are_unreadable() -> None:
+    path = "src/app.py"
+    assert risks(tool="edit", paths=(path,) * MOST_FILES) == ""
+    assert risks(tool="edit", paths=(path,) * (MOST_FILES + 1)) == "unreadable"
+    nothing = "--- /dev/null\n+++ /dev/null\n@@\n" * (MOST_FILES + 1)  # it names no file, and takes their place
+    outside = "--- /srv/x\n+++ /srv/x\n@@\n"
+    assert "unreadable" in risks(tool="edit", diff=nothing + outside)
+    assert risks(tool="edit", diff="\n" * 1_000_000 + outside) == "sandbox"

@@ -14,16 +14,18 @@ from typing import Any
 
 import pytest
 
-from handraise import audit
 from handraise.asks import Answer, Ask, Handling, Origin, Scope
 from handraise.broker import Broker
 from handraise.cli.rules import REJECTED, WAITS
 from handraise.errors import RuleNotFound, SettingsError
-from handraise.rulebook import Rulebook, Trusted
+from handraise.rules.book import Rulebook
 from handraise.stores import Store
+from handraise.tables import audit
 from handraise.testing import FakeClock, a_permission, an_ask
+from handraise.trust import Trust
 from serving import Served, a_client, a_permission_body, refused, serving, told
 from test_cli import Done, Home
+from trusting import trust_project
 
 ALLOW = '[[rules]]\ntool = "shell"\nmatches = { command = "git status*" }\naction = "allow"\n'
 REJECT = '[[rules]]\ntool = "shell"\nmatches = { command = "git push*" }\naction = "reject"\nmessage = "Ana pushes"\n'
@@ -37,8 +39,8 @@ class Place:
         self.cwd = root / "shop" / "src"
         self.cwd.mkdir(parents=True)
         self.user = root / "config.toml"
-        self.trusted = Trusted(root / "home" / "trusted.json")
-        self.book = Rulebook(store, user=self.user, trusted=self.trusted)
+        self.home = root / "home"
+        self.book = Rulebook(store, user=self.user, trust=Trust(self.home / "trusted.json"))
         self.broker = Broker(store, clock=clock, rules=self.book)
 
     def wanting(self, command: str, *, cwd: str | None = None, patterns: Sequence[str] = (), **changes: Any) -> Ask:
@@ -55,7 +57,7 @@ class Place:
         return opened.stored.state
 
     def trust(self) -> None:
-        self.trusted.add(self.project, self.project.read_bytes())
+        trust_project(self.project.parent, home=self.home)
 
     def program(self, script: str) -> str:
         file = self.user.parent / "decide"
@@ -150,7 +152,7 @@ async def test_a_file_that_was_changed_is_trusted_no_more(place: Place) -> None:
     assert await place.decided("git status") == "asked"
     found = await place.book.holding(Origin(agent="any", session="s", cwd=str(place.cwd)))
     assert [str(rule) for rule in found.untrusted] == ["shell, command = 'git status*': allow", "*: allow"]
-    assert "run `handraise rules trust` in its folder" in found.problems[0]
+    assert found.problems == ("handraise.toml: its rules are not used until you trust them: handraise trust",)
 
 
 async def test_who_is_trusted_is_written_for_its_owner_alone(place: Place) -> None:
@@ -162,13 +164,62 @@ async def test_who_is_trusted_is_written_for_its_owner_alone(place: Place) -> No
     assert await place.decided("git status") == "asked"
 
 
-async def test_the_project_speaks_before_the_user_and_both_before_the_desk(place: Place) -> None:
+ASK = '[[rules]]\ntool = "*"\naction = "ask"\n'
+
+
+async def test_a_trusted_project_speaks_before_the_user_and_both_before_the_desk(place: Place) -> None:
     await place.book.add({"tool": "*", "action": "allow"}, at=1, by="ana")
     assert await place.decided("git push 1") == "answered"
     place.user.write_text(REJECT)
     assert await place.decided("git push 2") == "rejected"
-    place.project.write_text('[[rules]]\ntool = "*"\naction = "ask"\n')
+    place.project.write_text(ASK + ALLOW)
+    place.trust()
     assert await place.decided("git push 3") == "asked"
+
+
+async def test_a_project_that_nobody_trusts_takes_nothing_from_what_is_forbidden(place: Place) -> None:
+    await place.book.add({"tool": "*", "action": "allow"}, at=1, by="ana")
+    place.user.write_text(REJECT)
+    place.project.write_text(ASK)
+    assert await place.decided("git push 1") == "rejected"
+    assert await place.decided("git status") == "asked"
+    place.project.write_text(ASK + ALLOW)  # one that would need trust, too
+    assert await place.decided("git push 2") == "rejected"
+
+
+async def test_a_file_in_a_nearer_folder_lifts_no_ban_of_those_above(place: Place) -> None:
+    await place.book.add({"tool": "*", "action": "allow"}, at=1, by="ana")
+    place.project.write_text(REJECT + ALLOW)
+    place.trust()
+    (place.cwd / "handraise.toml").write_text("")
+    assert await place.decided("git push 1") == "rejected"
+    assert await place.decided("git status") == "answered"
+    (place.cwd / "handraise.toml").write_text(ALLOW)
+    trust_project(place.cwd, home=place.home)
+    assert await place.decided("git push 2") == "rejected"
+    (place.project.parent.parent / "link").symlink_to(place.cwd)  # also where the folder is reached by a link
+    assert await place.decided("git push 3", cwd=str(place.project.parent.parent / "link")) == "rejected"
+
+
+async def test_a_folder_too_deep_to_look_above_it_allows_nothing(place: Place) -> None:
+    await place.book.add({"tool": "*", "action": "allow"}, at=1, by="ana")
+    deep = place.cwd.joinpath(*["d"] * 40)
+    deep.mkdir(parents=True)
+    assert await place.decided("git status", cwd=str(deep)) == "asked"
+
+
+async def test_every_program_that_a_rule_names_has_to_allow_it(place: Place) -> None:
+    """The strictest of them counts, whichever part of the line comes first."""
+    yes, no = place.project.parent / "yes", place.project.parent / "no"
+    for file, code in ((yes, 0), (no, 2)):
+        file.write_text(f"#!/bin/sh\nexit {code}\n")
+        file.chmod(0o755)
+    for program, command in ((yes, "terraform *"), (no, "aws *")):
+        given = {"tool": "shell", "matches": {"command": command}, "action": "delegate", "to": str(program)}
+        await place.book.add(given, at=1, by="ana")
+    assert await place.decided("terraform plan") == "answered"
+    assert await place.decided("terraform plan; aws s3 rm x") == "rejected"
+    assert await place.decided("aws s3 rm x; terraform plan") == "rejected"
 
 
 @pytest.mark.parametrize("broken", ["[[rules]]\ntool = 1", "[[rules", b"\xff", "x = '" + "x" * (1 << 20) + "'"])
@@ -289,6 +340,32 @@ async def test_a_program_is_not_run_again_for_what_joins(place: Place, tmp_path:
     assert runs.read_text() == "x"
 
 
+def project_that_delegates(place: Place, to: list[str]) -> Path:
+    """A trusted project whose program leaves it to a person."""
+    place.project.write_text(f'[[rules]]\ntool = "*"\naction = "delegate"\nto = {json.dumps(to)}\n')
+    program = place.project.parent / "may-i.sh"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    place.trust()
+    return program
+
+
+@pytest.mark.parametrize("to", [["./may-i.sh"], ["sh", "may-i.sh"], ["env", "A=may-i.sh", "sh", "may-i.sh"]])
+async def test_a_program_of_a_project_that_was_rewritten_decides_nothing(place: Place, to: list[str]) -> None:
+    program = project_that_delegates(place, to)
+    assert await place.decided("git push 1") == "asked"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    assert await place.decided("git push 2") == "asked"
+    place.trust()
+    assert await place.decided("git push 3") == "answered"
+
+
+async def test_a_file_of_the_same_name_in_the_agents_folder_decides_nothing(place: Place) -> None:
+    project_that_delegates(place, ["sh", "may-i.sh"])
+    (place.cwd / "may-i.sh").write_text("exit 0\n")
+    assert await place.decided("git push") == "asked"
+
+
 # Over HTTP and from the command line --------------------------------------------------------------------------------
 
 
@@ -360,12 +437,12 @@ async def test_the_command_says_which_rule_decides_where_it_stands_and_why(tmp_p
 
     listed = await home.here("rules")
     assert "(not trusted)" in listed.out
-    assert "handraise rules trust" in listed.err
+    assert "handraise trust" in listed.err
     assert (await test("git status")).code == WAITS
-    hesitating = await home.here("rules", "trust")
-    assert hesitating.code != 0
-    assert "--yes" in hesitating.err
-    assert (await home.here("rules", "trust", "--yes")).code == 0
+    hesitating = await home.here("trust")
+    assert hesitating.code == 1
+    assert "only a person can trust a project" in hesitating.err
+    trust_project(home.work, home=home.settings.home)
     allowed = await test("git status")
     assert (allowed.code, allowed.lines[0]) == (
         0,
@@ -376,6 +453,17 @@ async def test_the_command_says_which_rule_decides_where_it_stands_and_why(tmp_p
     assert both.code == WAITS
     assert both.lines[0] == "ask, no rule decides it, so a person does"
     assert "'rm -rf /': no rule" in both.out
+
+
+async def test_the_check_fails_for_warnings_only_where_that_is_wanted(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    await home.here("rules", "add", "--tool", "shell", "--action", "allow", "--match", "command=python *")
+    checked = await home.here("rules", "check")
+    assert (checked.code, checked.lines[-1]) == (0, "1 rules, and each can decide something")
+    assert "warning, 'python *': python runs whatever code it is given" in checked.lines[0]
+    assert (await home.here("rules", "check", "--strict")).code == 1
+    told = await home.here("rules", "check", "--json")
+    assert json.loads(told.out)["warnings"][0]["warnings"] == ["'python *': python runs whatever code it is given"]
 
 
 async def test_the_command_checks_adds_and_removes(tmp_path: Path) -> None:
@@ -393,6 +481,14 @@ async def test_the_command_checks_adds_and_removes(tmp_path: Path) -> None:
     checked = await home.here("rules", "check")
     assert checked.code == 1
     assert "read: allow: can never match" in checked.out
+    for command in ("git diff *", "frobnicate *"):
+        match = f"command={command}"
+        await home.here("rules", "add", "--tool", "shell", "--action", "allow", "--match", match, "--first")
+    warned = (await home.here("rules", "check")).out
+    assert (
+        "warning, 'frobnicate *': what the options of frobnicate do is not known, so all of them are covered" in warned
+    )
+    assert "'git diff *'" not in warned
     assert (await home.here("rules", "remove", id)).code == 0
     gone = await home.here("rules", "remove", id)
     assert gone.code == 1

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
+import tracemalloc
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from handraise.asks import Ask, Origin, Permission
-from handraise.rules import Decision, Rule, decide
-from handraise.rules.shell import split
+from handraise.rules import Action, Decision, Rule, decide
+from handraise.rules.globs import ANY, ANY_FIRST, ONE, ONE_FIRST, meets
+from handraise.rules.risks import judge
+from handraise.rules.shell import Parts, split
+from hostile_commands import BY_READING, CANNOT_BE, EVERYDAY, MAY_BE, MUST_REJECT, UNREADABLE
 
 STATUS = Rule(tool="shell", action="allow", matches={"command": ("git status*",)}, source="rules:1")
 
@@ -282,6 +282,106 @@ def test_what_is_forbidden_is_found_wherever_it_hides(command: str) -> None:
     assert judged(command, forbidden, everything).action == "reject"
 
 
+ALLOW_ALL = Rule(tool="*", action="allow", source="rules:2")
+
+
+def rule_for(action: Action, pattern: str) -> Rule:
+    return Rule(tool="shell", action=action, matches={"command": (pattern,)}, source="rules:1")
+
+
+@pytest.mark.parametrize(("pattern", "command", "why"), BY_READING)
+def test_a_wildcard_covers_nothing_that_a_shell_reads_differently(pattern: str, command: str, why: str) -> None:
+    assert judged(command, rule_for("allow", pattern)).action is None, why
+
+
+@pytest.mark.parametrize(("pattern", "command"), MUST_REJECT)
+def test_a_rule_that_forbids_sees_through(pattern: str, command: str) -> None:
+    assert judged(command, rule_for("reject", pattern), ALLOW_ALL).action == "reject"
+    assert judged(command, rule_for("ask", pattern), ALLOW_ALL).action == "ask"
+
+
+@pytest.mark.parametrize(("pattern", "command"), UNREADABLE)
+def test_what_cannot_be_read_is_not_allowed_beside_a_rule_that_forbids(pattern: str, command: str) -> None:
+    assert judged(command, rule_for("reject", pattern), ALLOW_ALL).action in (None, "reject")
+    assert split(command).is_blind
+
+
+@pytest.mark.parametrize(("pattern", "command"), MAY_BE)
+def test_what_may_be_forbidden_is_not_allowed_beside_a_rule_that_forbids(pattern: str, command: str) -> None:
+    assert judged(command, rule_for("reject", pattern), ALLOW_ALL).action in (None, "reject")
+    assert judged(command, rule_for("ask", pattern), ALLOW_ALL).action in (None, "ask")
+    assert judged(command, ALLOW_ALL, rule_for("reject", pattern)).action in (None, "allow"), "the first rule decides"
+
+
+@pytest.mark.parametrize(("pattern", "command"), CANNOT_BE)
+def test_what_cannot_be_forbidden_is_left_to_a_rule_that_allows_everything(pattern: str, command: str) -> None:
+    decision = judged(command, rule_for("reject", pattern), ALLOW_ALL)
+    assert decision.action == "allow", decision.why
+
+
+def test_what_may_be_forbidden_says_by_which_rule() -> None:
+    why = judged("git $x", rule_for("reject", "git push *"), ALLOW_ALL).why
+    assert why[-1] == "it may be what rules:1 (shell, command = 'git push *': reject) speaks of"
+
+
+@pytest.mark.parametrize(("pattern", "command"), EVERYDAY)
+def test_everyday_commands_stay_allowed(pattern: str, command: str) -> None:
+    decision = judged(command, rule_for("allow", pattern), rule_for("reject", "rm -rf *"))
+    assert decision.action == "allow", decision.why
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command"),
+    [
+        ("rm *", "cat rm"),
+        ("rm *", "git commit -m 'rm -rf /'"),
+        ("rm *", "git commit -m 'gone; rm -rf / too'"),
+        ("rm *", "git log --grep rm"),
+        ("git push*", "git commit -m push"),
+        ("git push*", "git log push"),
+        ("rm -rf *", "rm -r build"),
+        ("rm -rf *", "rm -f build"),
+        ("cat .env", "cat *"),
+        ("cat .env", "cat ?env"),
+        ("cat .env", "cat .env.example"),
+        ("cat .env", "ls .en?"),
+        ("rm *", "cat > x <<'E'\nrm -rf /\nE"),
+        ("rm *", "grep -rn 'rm -rf' src"),
+        ("rm *", "find . -name rm"),
+    ],
+)
+def test_a_rule_that_forbids_finds_no_more_than_its_case(pattern: str, command: str) -> None:
+    assert judged(command, rule_for("reject", pattern), ALLOW_ALL).action == "allow"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("cd /shop && git status", "allow"),
+        ("cd /shop/; git status", "allow"),
+        ("cd /shop/src && git status", None),
+        ("cd src && git status", None),
+        ("cd /shop/../etc && git status", None),
+        ("cd /shop && cd src && git status", None),
+        ("cd $x && git status", None),
+        ("cd - && git status", None),
+        ("cd /shop && rm x", None),
+    ],
+)
+def test_going_to_the_folder_where_it_is_already_changes_nothing(command: str, expected: str | None) -> None:
+    permission = Permission(tool="bash", command=command, input={"command": command}, cwd="/shop")
+    ask = Ask(id="1", permission=permission, origin=Origin(agent="any", session="s"))
+    assert decide(ask, (STATUS,)).action == expected
+    assert (judge(ask).doubt is None) == (expected == "allow" or "rm" in command)
+
+
+def test_a_rule_may_name_a_variable_that_changes_nothing_of_account() -> None:
+    rule = rule_for("allow", "NODE_ENV=test npm test*")
+    assert judged("NODE_ENV=test npm test -- --watch=false", rule).action == "allow"
+    assert judged("NODE_ENV=production npm test", rule).action is None
+    assert judged("npm test", rule).action is None
+
+
 def test_a_rule_for_whatever_is_run_means_that() -> None:
     for rule in (
         Rule(tool="shell", action="allow"),
@@ -302,55 +402,123 @@ def test_each_part_may_be_allowed_by_a_rule_of_its_own() -> None:
     assert [why.partition(":")[0] for why in decision.why] == ["'git status'", "'git diff'", "'head -5'"]
 
 
+def test_only_commas_inside_of_braces_part_words() -> None:
+    assert [part.words for part in split("cat x,{a,b},y").parts] == [("cat", "x,{a,b},y"), ("cat", "x,a,y", "x,b,y")]
+
+
 def test_the_same_line_is_read_once() -> None:
     assert split("git status") is split("git status")
 
 
-# Bash has the last word: whatever is allowed runs `git status` there, and nothing else.
+# What one line costs ------------------------------------------------------------------------------------------------
 
-RECORDER = """
-command_not_found_handle() { printf '%s\\n' "$1" >> "$RAN"; return 127; }
-git() { printf 'git %s\\n' "$1" >> "$RAN"; }
-"""
-PIECES = [
-    *("git status", "git", "status", "evil", "-s", "'", '"', "\\", "`", "$(", ")", "(", "{", "}", ";", "&", "|", "\n"),
-    *("<", ">", "<<E", "\nE\n", "<<<", "#", "!", "$", "$'", '$"', "=", "x=1", "~", "*", "?", "[", "]", " ", "\t", "\r"),
-    *("${", "$((", "))", "[[", "]]", "if ", "then ", "fi", "do ", "done", "for ", "function ", "time ", "coproc "),
-    *("eval ", "exec ", "command ", "env ", ",", "..", "2>&1", ">/dev/null", "\\\n", "&&", "||", ";;", "|&", "()"),
+LONG = [
+    "a|" * 10_000,
+    "a;" * 10_000,
+    "a " * 10_000,
+    "eval " * 4_000,
+    "{a," * 6_666,
+    "$(" * 10_000,
+    "(" * 20_000,
+    "`" * 20_000,
+    '"$(' * 6_666,
+    "${" * 10_000,
+    "a()" * 6_666,
+    "))" * 10_000,
+    "a=(" * 6_666,
+    ">" * 20_000,
+    "<" * 20_000,
+    "[" * 20_000,
+    "[[ a =~ (" * 2_222,
+    "a <<E " * 3_333,
+    "a <<E\n" * 3_333,
+    "cat <<E\n" + "\\\n" * 9_000,
+    "cat <<E\n" + "$(a)" * 4_900 + "\nE",
+    "bash -c '" * 2_222,
+    "trap 'a' EXIT;" * 1_400,
+    "ssh a 'b;c';" * 1_600,
+    "sudo " * 4_000,
+    "sudo -x " * 2_500,
+    "sudo " + "w " * 9_000,
+    "env " + "A=1 " * 4_900 + "rm",
+    "git " + "-C . " * 3_900 + "push",
+    "rm " + "--recursive --force " * 950,
+    "cat " + "a/b.c " * 3_300,
+    "cat " + "*a*b*c " * 2_800,
+    "cat " + "*" * 19_000,
+    "cat " + "?" * 19_000,
+    "cat " + "{a,b,c}{d,e} " * 1_500,
+    "find . " + "-exec sh -c 'a' \\; " * 900,
+    "python3 -c '" + 'os.system("a");' * 1_300 + "'",
+    "alias " + "a='b;c' " * 2_400,
+    "''" * 9_999,
+    "\\a" * 9_999,
+    "case x in " * 2_000,
+    "for a in b;do " * 1_400,
+    ";".join(f"sudo -u a -g b git -C . push --force x{number} a/b c.d" for number in range(380)),
 ]
 
 
-def lines() -> st.SearchStrategy[str]:
-    spoilt = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
-    return st.one_of(
-        spoilt,
-        spoilt.map(lambda rest: f"git status {rest}"),
-        spoilt.map(lambda rest: f"git status{rest}"),
-        st.tuples(spoilt, spoilt).map(lambda both: f"{both[0]} git status {both[1]}"),
-    )
+def size_of(parts: Parts) -> int:
+    return sum(len(form) for part in parts.parts for form in (part.text, part.written, *part.forms, *part.open_forms))
 
 
-@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(command=lines())
-def test_bash_runs_nothing_but_what_was_allowed(command: str, tmp_path: Path) -> None:
-    words = Rule(tool="shell", action="allow", matches={"command": ("git status *",)})
-    if judged(command, words).action != "allow":
-        return
-    folder = tmp_path / "empty"
-    folder.mkdir(exist_ok=True)
-    ran = tmp_path / "ran"
-    ran.write_text("")
-    subprocess.run(
-        ["/bin/bash", "--norc", "-c", f"{RECORDER}\neval {_quoted(command)}"],
-        cwd=folder,
-        env={"RAN": str(ran), "PATH": "/nonexistent"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=20,
-    )
-    assert set(ran.read_text().splitlines()) <= {"git status"}, command
-    assert list(folder.iterdir()) == [], command
+@pytest.mark.parametrize("command", LONG, ids=lambda command: command[:12])
+def test_a_long_line_costs_little(command: str) -> None:
+    """Counted, not timed: characters of what is kept, parts, forms, and bytes at the worst moment."""
+    command = command[:20_000]
+    tracemalloc.start()
+    try:
+        parts = split(command)
+        _, worst = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert worst < 4_000_000
+    assert len(parts.parts) <= 102
+    assert sum(len(part.forms) + len(part.open_forms) for part in parts.parts) <= 2_500
+    assert size_of(parts) <= 150_000
+    assert parts.doubt is not None or len(parts.parts) == 1
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+def test_what_is_over_a_cap_is_in_doubt_and_blind() -> None:
+    for command in ("a|" * 200 + "a", "a " * 2_000, "eval " * 20 + "a", "(" * 40 + "a" + ")" * 40, "x" * 20_001):
+        assert split(command).is_blind and split(command).doubt, command[:20]
+
+
+def test_what_is_kept_of_lines_that_were_read_is_bounded_by_its_size() -> None:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(300):
+            split(f"cat {number} " + "a/b.c " * 900)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 30_000_000
+
+
+# Patterns of a shell beside patterns of a rule ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("cat .env", f"cat .en{ONE}", True),
+        ("cat .env", f"cat .e{ANY}", True),
+        ("cat .env", f"cat {ANY_FIRST}", False),
+        ("cat .env", f"cat {ONE_FIRST}env", False),
+        ("cat .env", f"cat .{ANY}", True),
+        ("cat .env", f"cat .en{ONE}{ONE}", False),
+        ("cat a/b", f"cat {ANY_FIRST}", False),
+        ("cat a/b", f"cat {ANY_FIRST}/b", True),
+        ("cat *.env", f"cat {ANY_FIRST}", True),
+        ("cat *.env", f"cat src/.e{ONE}v", True),
+        ("rm *", f"r{ONE} -rf /", True),
+        ("rm *", f"r{ONE}", True),
+        ("rm *", f"r{ONE}{ONE} x", False),
+        ("*", f"{ANY_FIRST}", True),
+        ("re:cat .*", f"cat {ANY_FIRST}", False),
+    ],
+)
+def test_a_pattern_of_a_rule_meets_a_pattern_of_a_shell(pattern: str, text: str, expected: bool) -> None:
+    assert meets(pattern, text) is expected

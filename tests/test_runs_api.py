@@ -14,11 +14,13 @@ import pytest
 
 from handraise import errors
 from handraise.agents.scripted import Scripted
+from handraise.app import authors_of
 from handraise.asks import Option, Question
 from handraise.client import Client
-from handraise.server import runs as server_runs
+from handraise.server.routes import runs as server_runs
 from handraise.workflow.journal import Journal, RunRecord
 from serving import Served, a_client, eventually, path_of, refused, serving, told
+from trusting import trust_project
 
 Json = dict[str, Any]
 
@@ -67,11 +69,19 @@ def script() -> Scripted:
 
 
 def project(folder: Path, **files: str) -> str:
+    """Workflows in a folder, which the desk beside it trusts."""
     place = folder / ".handraise" / "workflows"
     place.mkdir(parents=True, exist_ok=True)
     for name, text in (files or {"shop": SHOP, "one": ONE, "alone": ALONE}).items():
         (place / f"{name}.py").write_text(text)
+    trust_project(folder, home=folder.parent / "home")
     return str(folder)
+
+
+def rewrite(desk: Served, file: str, text: str) -> None:
+    """As its author would, who trusts it again."""
+    Path(file).write_text(text)
+    trust_project(Path(file).parent, home=desk.settings.home)
 
 
 @pytest.fixture
@@ -281,7 +291,7 @@ async def test_a_wait_ends_with_the_desk_and_when_its_time_is_up(tmp_path: Path,
 
 
 async def test_only_so_many_calls_wait(quick: Served, cwd: str, tmp_path: Path) -> None:
-    runs = server_runs.Runs(quick.broker, most_waits=0)
+    runs = server_runs.Runs(quick.broker, authors=authors_of(quick.settings), most_waits=0)
 
     async def never() -> tuple[None, bool]:
         return None, False
@@ -529,7 +539,7 @@ async def test_a_rerun_is_a_new_run_with_the_same_input(desk: Served, cwd: str) 
         ["only"],
     )
     await until(desk, again["id"], "done")
-    Path(run["file"]).write_text(ONE.replace('"one"', '"other"'))
+    rewrite(desk, run["file"], ONE.replace('"one"', '"other"'))
     await refused(desk.http.post(f"/v1/runs/{run['id']}/rerun"), 404, "workflow_not_found")
 
 
@@ -538,13 +548,13 @@ async def test_a_parked_run_can_be_cancelled_and_retried(desk: Served, cwd: str)
     await the_checkpoint(desk, run["id"])
     await told(desk.http.post(f"/v1/runs/{run['id']}/cancel"), 202)
     await until(desk, run["id"], "cancelled")
-    Path(run["file"]).write_text(ALONE.replace('checkpoint("review", output=int)', 'shell("review", "true")'))
+    rewrite(desk, run["file"], ALONE.replace('checkpoint("review", output=int)', 'shell("review", "true")'))
     await told(desk.http.post(f"/v1/runs/{run['id']}/retry"), 202)
     parked = await until(desk, run["id"], "parked")
     assert parked["error"].startswith("step 'review' was a checkpoint step and is a shell step now")
     await told(desk.http.post(f"/v1/runs/{run['id']}/cancel"), 202)
     await until(desk, run["id"], "cancelled")
-    Path(run["file"]).write_text(ALONE)
+    rewrite(desk, run["file"], ALONE)
     await told(desk.http.post(f"/v1/runs/{run['id']}/retry"), 202)
     await give(desk, (await the_checkpoint(desk, run["id"]))["id"], 1)
     await until(desk, run["id"], "done")
@@ -556,12 +566,12 @@ async def test_a_run_that_fits_its_file_no_longer_goes_on_from_a_step_that_does(
     await give(desk, (await the_checkpoint(desk, run["id"]))["id"], 1)
     await until(desk, run["id"], "done")
     path = f"/v1/runs/{run['id']}/retry"
-    Path(run["file"]).write_text(ALONE.replace('checkpoint("review", output=int)', 'shell("review", "true")'))
+    rewrite(desk, run["file"], ALONE.replace('checkpoint("review", output=int)', 'shell("review", "true")'))
     await told(desk.http.post(path, json={"from": "end"}), 202)
     assert (await until(desk, run["id"], "done", "parked"))["state"] == "parked"  # of another kind by now
     await told(desk.http.post(path, json={"from": "review"}), 202)
     await until(desk, run["id"], "done")
-    Path(run["file"]).write_text(ALONE.replace('checkpoint("review", output=int)', 'shell("look", "true")'))
+    rewrite(desk, run["file"], ALONE.replace('checkpoint("review", output=int)', 'shell("look", "true")'))
     will = await told(desk.http.post(path, json={"from": "end"}), 202)  # of another name
     assert (will["again"], will["then"]) == (["end"], ["look"])
     await until(desk, run["id"], "done")

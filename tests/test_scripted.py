@@ -65,6 +65,22 @@ async def test_everything_that_matches_is_asked_in_order_and_a_rejection_ends_no
     assert [ask.title for ask in person.seen] == ["Database, Name", "git push"]
 
 
+async def test_a_delayed_question_is_asked_later_and_an_abort_before_that_asks_nothing(broker: Broker) -> None:
+    agent = Scripted().on_question("soon", DATABASE, delay=0.01).on_question("never", NAME, delay=60)
+    session = await agent.open(broker, START)
+    turn = asyncio.create_task(session.prompt("soon, and never"))
+    async with asyncio.timeout(5):
+        async for event in broker.events(after=0):
+            await broker.answer(event.ask.id, Answer(answers=(("SQLite",),)))
+            break
+        while not (await broker.get("scripted:s1:1:1")).delivered_at:  # then it waits for the second
+            await asyncio.sleep(0.01)
+    assert not turn.done()
+    await session.abort()
+    assert turn.cancelled()
+    assert [ask.questions[0].header for ask in agent.asked] == ["Database"]
+
+
 async def test_a_prompt_without_a_line_gets_an_empty_reply(broker: Broker) -> None:
     session = await Scripted().on("hello", "hi").open(broker, START)
     assert [(await session.prompt(text)).text for text in ("hello", "goodbye")] == ["hi", ""]
@@ -174,6 +190,8 @@ def a_driver() -> AgentDriver:
         found_again=again,
         cannot={
             "answered in the agents own terminal": "it has no terminal",
+            "abort while a command runs": "it runs no commands",
+            "close while a command runs": "it runs no commands",
             "agent killed while pending": "it is a part of the test, not a process",
         },
     )

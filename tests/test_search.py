@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handraise.asks import Question
-from handraise.search import Dialect, Search, search
 from handraise.stores import Row, Store
+from handraise.stores._search import Dialect, Search, holds, search
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing import an_ask
 from handraise.testing.stores import row
@@ -98,3 +98,10 @@ async def test_what_is_only_the_name_of_a_field_is_not_read(store: Store, text: 
     statements.clear()
     assert await found([("id", "a")]) == []
     assert len(statements) == 1, "the ask was read although the text is only in its form"
+
+
+@given(st.text("aSßéİ\U0001f600", min_size=1, max_size=12), st.integers(0, 40), st.integers(1, 8))
+def test_what_lies_across_two_parts_of_a_large_text_is_found(text: str, before: int, part: int) -> None:
+    whole = "-" * before + text + "-" * 20
+    folded = text.swapcase().casefold()
+    assert holds(whole, folded, part=part) == (folded in whole.casefold())

@@ -19,7 +19,7 @@ from handraise.client import Client
 from handraise.config import Settings
 from handraise.errors import DeskBroke, SessionEnded, SessionNotFound
 from handraise.events import Asked, Event, Withdrawn
-from handraise.sessions import NewSession
+from handraise.tables.sessions import NewSession
 from serving import Served, a_client, eventually, first_event, path_of, refused, serving, told
 
 DATABASE = Question("Which database?", (Option("SQLite"), Option("Postgres")), header="Database")

@@ -146,7 +146,7 @@ class Desks(RuleBasedStateMachine):
 
     async def start(self, store: Store | None = None) -> Place:
         store = store or await open_store(self.address)
-        place = Place(store, Broker(store, clock=self.clock))
+        place = Place(store, Broker(store, clock=self.clock, taken_within=None))
         place.opened_at = await store.cursor()
         await place.broker.__aenter__()
         return place

@@ -25,7 +25,7 @@ from handraise.channels.linear.translate import thought
 from handraise.chat import ChatSettings, ModelTable
 from handraise.errors import StoreError
 from handraise.stores import Page, Query, Store, without_password
-from handraise.tables import EVENT_COLUMNS, migrations
+from handraise.stores._asks import EVENT_COLUMNS, migrations
 from handraise.testing import an_ask
 from handraise.testing.postgres import PostgresServer
 from handraise.testing.stores import NOW, row
@@ -34,6 +34,7 @@ from handraise.wire import content_text
 from quick import quick_handraise
 from serving import BASH, START, Served, a_body, a_permission_body, listening, path_of, serving, told
 from talking import Talk
+from trusting import trust_project
 
 MANY = 20_000
 NOBODY = ChatSettings(models={"none": ModelTable(api="openai", model="none", url="http://127.0.0.1:9")})
@@ -42,7 +43,7 @@ NOBODY = ChatSettings(models={"none": ModelTable(api="openai", model="none", url
 STOPPING = """
 import asyncio, os, sys
 from handraise.app import open_store
-from handraise.copying import Progress, copy
+from handraise.stores._copy import Progress, copy
 
 source, target, number = sys.argv[1:]
 
@@ -59,7 +60,7 @@ asyncio.run(main())
 
 
 TABLES = (
-    *("asks", "chat_messages", "chats", "checkpoints", "events", "grants", "linear_activities", "linear_deliveries"),
+    *("asks", "browsers", "chat_messages", "chats", "checkpoints", "events", "linear_activities", "linear_deliveries"),
     *("linear_sessions", "links", "messages", "orders", "rules", "runs", "sessions", "showings", "trace", "wires"),
 )
 
@@ -164,11 +165,13 @@ async def make_desk(desk: Served) -> None:
     file = desk.settings.home / ".handraise" / "workflows" / "one.py"
     file.parent.mkdir(parents=True)
     file.write_text('from handraise.workflow import *\none = Workflow("one", checkpoint("review"))\n')
+    trust_project(desk.settings.home, home=desk.settings.home)
     run = await told(desk.http.post("/v1/runs", json={"workflow": "one", "cwd": str(desk.settings.home)}), 201)
     waiting = await told(desk.http.get(f"/v1/runs/{run['id']}?wait=5"), 200)
     assert waiting["state"] == "waiting"
     await told(desk.http.post("/v1/rules", json={"tool": "read", "action": "ask"}), 201)
     await desk.caller("phone", "answer")
+    assert (await (await desk.client()).post(desk.running.sign_in_url)).status_code == 200
     await desk.ask(id="answered")
     await desk.answer("answered", "Postgres")
     await told(desk.http.post("/v1/deliveries", json={"deliveries": [{"id": "answered"}]}), 200)

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from handraise.agents import Installable, Watchable
+from handraise.agents._versions import CLAUDE, KNOWN, Known, compared, driven_version
 from handraise.app import agents_of
 from handraise.config import AgentTable, Settings
 from handraise.plugins import names
-from handraise.support import CLAUDE, KNOWN, Known, compared, driven_version
 from handraise.worker import NOT_SHOWN
 from serving import START, serving, told
 

@@ -18,14 +18,15 @@ from handraise.config import load
 from handraise.errors import SettingsError
 from handraise.events import Asked
 from handraise.policies.carried import carried
-from handraise.sessions import NewSession
 from handraise.stores import Store
+from handraise.tables.sessions import NOBODY, NewSession
 from handraise.testing import FakeClock
 from handraise.worker import Agents, Worker
+from handraise.workflow.author import AuthorProcesses, allow_all
 from handraise.workflow.engine import PARKED_AFTER, Engine
 from handraise.workflow.journal import Checkpoint, Journal, Lost, NewRun, RunRecord
 
-PATIENCE = 5.0
+PATIENCE = 20.0  # a process for the code of a run is started, maybe on a busy machine
 DATABASE = Question("Which database?", (Option("SQLite"), Option("Postgres")), header="Database")
 
 
@@ -50,6 +51,19 @@ def test_an_answer_of_a_lost_attempt_is_carried_over_and_says_who_gave_it() -> N
 
 def test_answers_of_an_attempt_that_was_not_lost_are_not_carried_over() -> None:
     assert carried(an_ask("2", session="s2"), [an_ask("1", session="s1", answer=said("Postgres"))], lost={"s0"}) is None
+
+
+async def test_answers_are_not_carried_over_to_another_token(store: Store) -> None:
+    """Whoever may only ask can name any run and step."""
+    async with Broker(store, clock=FakeClock()) as broker:
+        lost = "insert into sessions (id, agent, created_at, run, step, worker) values (?, ?, ?, ?, ?, ?)"
+        await store.write(lost, "s1", "scripted", 1, "r", "plan", NOBODY)
+        await broker.open(an_ask("theirs", session="s1"))
+        await broker.answer("theirs", said("Postgres"))
+        other = await broker.open(an_ask("@ci:mine", session="mine"), owner="ci")
+        assert (other.stored.state, other.stored.answer) == ("asked", None)
+        same = await broker.open(an_ask("again", session="s2"))
+        assert same.stored.state == "answered"
 
 
 def test_what_is_asked_twice_gets_its_answers_in_their_order_and_then_a_person() -> None:
@@ -164,7 +178,8 @@ class Office:
         self.worker = Worker(self.broker, self.broker.sessions, agents, name=self._name, clock=self.clock)
         await self._stack.enter_async_context(self.worker)
         ttl = 20 * PATIENCE  # so that nothing comes right only because somebody looks from time to time
-        self.engine = Engine(self._journal, self.worker, clock=self.clock, ttl=ttl)
+        authors = await self._stack.enter_async_context(AuthorProcesses(may_load=allow_all))
+        self.engine = Engine(self._journal, self.worker, clock=self.clock, ttl=ttl, authors=authors)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -383,10 +383,13 @@ def test_a_preview_stands_under_the_marked_choice_and_a_long_one_is_cut_with_a_m
 def test_a_permission_shows_its_command_whole_and_each_command_of_it() -> None:
     drawn = card(permission(command=" git status\t&& gh pr list\u202e " + "x" * 300 + " ", cwd="/home/ana/shop"))
     assert "  claude wants to run a command\n  │ ·git status\\t&& gh pr list\\u202e " + "x" * 300 + "·\n" in drawn
-    assert "  It runs these:\n    git status\n    gh pr list" in drawn
     assert "  ⚠ Contains hidden characters\n  in /home/ana/shop\n  tool Bash\n" in drawn
-    assert "    1  Deny            d\n    2  Allow once      y\n    3  Allow more…     A\n" in drawn
+    assert "It runs these:" not in drawn, "what cannot be seen may run something else"
+    assert "It is not certain what this does: it holds characters that cannot be seen." in drawn
     assert "›" not in drawn, "nothing is marked at first"
+    plain = card(permission(command="git status && gh pr list"))
+    assert "  It runs these:\n    git status\n    gh pr list" in plain
+    assert "    1  Deny            d\n    2  Allow once      y\n    3  Allow more…     A\n" in plain
 
 
 def test_a_risky_permission_has_no_numbers_and_says_why() -> None:
@@ -424,6 +427,17 @@ def test_a_long_diff_is_folded_until_it_is_wanted() -> None:
     assert "+new" not in card(form)
     form.shows_diff = True
     assert card(form).count("  │ +new\n") == 300
+
+
+def test_a_folded_diff_is_allowed_only_after_it_was_shown_and_denied_at_once() -> None:
+    long = "--- a/a.py\n+++ b/a.py\n@@ -0,0 +1,300 @@\n" + "+new\n" * 300
+    form = Form(permission(tool="Edit", command=None, paths=("a.py",), diff=long))
+    for key in ("y", "A"):
+        assert form.press(key) is None
+        assert "folded" in form.problem and form.panel is None
+    assert form.press("d") == Send(Answer(rejected=True))
+    form.has_seen_diff = True
+    assert form.press("y") == Send(Answer(reply="once"))
 
 
 def test_nothing_an_agent_wrote_reaches_the_terminal_as_more_than_text() -> None:

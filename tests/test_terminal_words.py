@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from handraise import words
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, Scope
 from handraise.broker import Broker
 from handraise.channels import terminal
@@ -30,8 +29,10 @@ from handraise.channels.terminal.filling import Form, key_help
 from handraise.channels.terminal.painting import Painter, title_line
 from handraise.channels.terminal.reading import Problem, help_for, parse, parse_permission, parse_scope, prompt_for
 from handraise.errors import DeskUnreachable
+from handraise.rules.risks import judge
 from handraise.testing import FakeClock, a_permission
-from handraise.words import Words, speak
+from handraise.text import words
+from handraise.text.words import Words, speak
 from test_terminal import NOON, Desk, answer_of, ask
 from test_terminal import seated as at_prompt
 from test_terminal_full import AUTH, RISKY, STORAGE, card
@@ -323,7 +324,9 @@ def test_no_card_of_full_mode_says_what_is_not_in_the_catalogue(name: str, colum
         *(((), ends[0], {how: True}) for how in ("is_above", "is_sending")),
     ]
     for keys, (seconds, fallback), how in looks:
-        form = Form(replace(ASKS[name], deadline=NOON + timedelta(seconds=seconds), fallback=fallback), t=PSEUDO)
+        judged = judge(ASKS[name])
+        ask = replace(ASKS[name], risks=judged.risks, commands=judged.commands, doubt=judged.doubt and "ω")
+        form = Form(replace(ask, deadline=NOON + timedelta(seconds=seconds), fallback=fallback), t=PSEUDO)
         form.leave_field()
         for filled in form.filled:
             filled.note = "ω"

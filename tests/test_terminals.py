@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from handraise.agents._attached import retire, take_back, withdraw
 from handraise.asks import Answer, Ask, Handling
 from handraise.broker import Broker
-from handraise.callers import MOST_BYTES, Gone, TooLarge, hung_up, read_body, until_gone
 from handraise.errors import AskDoesNotFit, DeskUnreachable, Overloaded, StoreFailed
-from handraise.terminals import retire, take_back, withdraw
 from handraise.testing import an_ask
+from handraise.transports.bodies import MOST_BYTES, Gone, TooLarge, hung_up, read_body, until_gone
 from serving import PATIENCE
 
 GONE, LATE = "the terminal is gone", "somebody was faster"

@@ -504,7 +504,7 @@ class Stubborn:
 
 
 async def test_check_agent_names_every_case_that_failed() -> None:
-    with pytest.raises(AssertionError, match="check_agent: 10 of 10 cases failed") as failed:
+    with pytest.raises(AssertionError, match="check_agent: 12 of 12 cases failed") as failed:
         await check_agent(lambda: AgentDriver(open=Stubborn().open, one="go"), patience=0.2)
     said = str(failed.value)
     assert "announced twice: give the driver `again`, or say in `cannot` why this agent cannot have the case" in said

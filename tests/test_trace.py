@@ -159,6 +159,12 @@ def test_a_question_without_a_header_gets_the_beginning_of_its_text() -> None:
     assert asked["question"]["questions"][0]["header"] == "x" * 30
 
 
+def test_a_header_has_thirty_characters_at_most() -> None:
+    ask = Ask(id="q", questions=(Question("Which?", header="y" * 31),), origin=ORIGIN)
+    (asked,) = told(of_ask(1, "asked", 1, ask=ask))
+    assert asked["question"]["questions"][0]["header"] == "y" * 30
+
+
 @given(some.lists(some.sampled_from("abc"), min_size=1, max_size=5))
 def test_every_option_can_be_named_by_what_is_shown(labels: list[str]) -> None:
     options = tuple(Option(label, value=chr(ord("c") - at % 3) * (at + 1)) for at, label in enumerate(labels))

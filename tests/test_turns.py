@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from handraise.agents import AgentSettings, Cut, Start
+from handraise.agents._conversation import ABORTED, MOST_OPEN, Conversation, Held, Prompt, origin_of
+from handraise.agents._programs import found, last_words, version_of
 from handraise.asks import Answer, Ask, Handling
 from handraise.broker import Broker
 from handraise.errors import AgentFailed, Overloaded, ProcessFailed, Withdrawn
 from handraise.plugins import load
-from handraise.programs import found, last_words, version_of
 from handraise.testing import a_permission, an_ask
 from handraise.transports.process import Process
-from handraise.turns import ABORTED, MOST_OPEN, Conversation, Held, Prompt, origin_of
 from hearing import Heard
 
 PATIENCE = 10.0  # seconds; a busy machine

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from handraise import words
 from handraise.server.web import FOLDER, TYPES
+from handraise.text import words
 from serving import PATIENCE, Served, refused, serving, told
 
 in_one_loop = pytest.mark.asyncio(loop_scope="module")

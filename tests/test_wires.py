@@ -22,11 +22,11 @@ from handraise.app import wires_of
 from handraise.asks import Option, Permission, Question
 from handraise.config import AgentTable
 from handraise.errors import StoreError
-from handraise.masking import DOTS, Mask, secret_values
 from handraise.stores import Row, Statement, Store
 from handraise.stores.sqlite import MEMORY, SqliteStore
+from handraise.tables.raw_messages import KEPT, LONGEST, MOST_BYTES, MOST_KEPT, SLACK, Wires
 from handraise.testing import FakeClock
-from handraise.wires import KEPT, LONGEST, MOST_BYTES, MOST_KEPT, SLACK, Wires
+from handraise.text.masking import DOTS, Mask, secret_values
 from serving import Served, a_client, eventually, first_event, path_of, refused, serving, told
 
 GITHUB = "ghp_" + "a1B2" * 9
@@ -77,6 +77,69 @@ OURS = 'our own "secret" \\ value'  # what JSON has to escape
 )  # fmt: skip
 def test_a_secret_is_hidden_and_nothing_else(before: Any, after: Any) -> None:
     assert Mask([OURS]).json(before) == (before if after is None else after)
+
+
+LINK = "aB3-" * 10 + "xyz"  # the secret of a link has 43 characters
+WORD = "a1B2c3D4e5F6g7H8i9J0"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # links and tokens of ours
+        (f"open http://127.0.0.1:4263/a/{LINK} now", f"open http://127.0.0.1:4263/a/{DOTS}-xyz now"),
+        (f"http://127.0.0.1:4263/signin/{LINK}", f"http://127.0.0.1:4263/signin/{DOTS}-xyz"),
+        (f'{{"url":"https://desk.example.org/a/{LINK}"}}', f'{{"url":"https://desk.example.org/a/{DOTS}-xyz"}}'),
+        (f"HANDRAISE=hr_{LINK}", f"HANDRAISE={DOTS}-xyz"),
+        # addresses
+        ("redis://:hunter2@db:6379/0", f"redis://:{DOTS}@db:6379/0"),
+        ("https://ana:p@ss$word@example.org/x", f"https://ana:{DOTS}@example.org/x"),
+        (f"git clone https://{WORD}@github.com/a/b", f"git clone https://{DOTS}i9J0@github.com/a/b"),
+        # names
+        ("DB_PASS=hunter2 make", f"DB_PASS={DOTS} make"),
+        ("export MYSQL_PWD=hunter2", f"export MYSQL_PWD={DOTS}"),
+        ("deploy --db-pass hunter2 --now", f"deploy --db-pass {DOTS} --now"),
+        ("smtp_pass: 'hunter2'", f"smtp_pass: '{DOTS}'"),
+        ({"SMTP_PASS": "p", "dbPwd": "p", "db_pwd": "p"}, {"SMTP_PASS": DOTS, "dbPwd": DOTS, "db_pwd": DOTS}),
+        (f"AccountName=x;AccountKey={WORD}==;", f"AccountName=x;AccountKey={DOTS}J0==;"),
+        # blocks
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQdG\n-----END PGP PRIVATE KEY BLOCK-----\nx", f"{DOTS}\nx"),
+        ("-----BEGIN PGP MESSAGE-----\nhQEM\n-----END PGP MESSAGE-----", DOTS),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQdG and it was cut", DOTS),
+        # webhooks of chat services
+        (f"https://hooks.slack.com/services/T01/B02/{WORD}", f"https://hooks.slack.com/{DOTS}i9J0"),
+        (f"https://discord.com/api/webhooks/123456789012345678/{WORD}", f"https://discord.com/api/webhooks/{DOTS}i9J0"),
+        (f"https://x.webhook.office.com/webhookb2/{WORD}", f"https://x.webhook.office.com/{DOTS}i9J0"),
+        (f"https://outlook.office.com/webhook/{WORD}", f"https://outlook.office.com/webhook/{DOTS}i9J0"),
+        (f"https://chat.googleapis.com/v1/spaces/A/messages?x={WORD}", f"https://chat.googleapis.com/{DOTS}i9J0"),
+        (f"https://api.telegram.org/bot123456789:{WORD}{WORD}/getMe", f"https://api.telegram.org/bot{DOTS}i9J0/getMe"),
+        (f"https://chat.example.org/hooks/{WORD}abcdef", f"https://chat.example.org/hooks/{DOTS}cdef"),
+        # clouds and vaults
+        (f"https://x.windows.net/c?sv=1&sig={WORD}%3D&se=2", f"https://x.windows.net/c?sv=1&sig={DOTS}0%3D&se=2"),
+        (f"https://s3.example.org/x?X-Amz-Signature={WORD}", f"https://s3.example.org/x?X-Amz-Signature={DOTS}i9J0"),
+        (f"vault hvs.{WORD}{WORD}", f"vault {DOTS}i9J0"),
+        ("vault s.aB3dE5gH7jK9mN1pQ3rS5tU7", f"vault {DOTS}5tU7"),
+        *((f"x {begin}{WORD}{WORD}", f"x {DOTS}i9J0") for begin in ("glpat-", "gldt-", "npm_", "hf_", "gsk_")),
+        *((f"x {begin}{WORD}{WORD}", f"x {DOTS}i9J0") for begin in ("sk_live_", "lin_api_", "ya29.", "GOCSPX-")),
+        *((f"x {begin}{WORD}{WORD}", f"x {DOTS}i9J0") for begin in ("dckr_pat_", "xai-")),
+        (f"dop_v1_{'0a' * 32}", f"{DOTS}0a0a"),
+        (f"SG.{WORD}.{WORD}", f"{DOTS}i9J0"),
+        (json.dumps({"env": f"a\n{GITHUB}"}), f'{{"env": "a\\n{DOTS}a1B2"}}'),
+        # what only looks like one
+        ("tests_passed=1234 by_pass_count=9999 compass: north-north-west", None),
+        ("https://github.com/a/b/blob/main/src/a/file.py and http://desk/a/style.css", None),
+        ("git@github.com:ana/shop.git https://example.org/@ana/post user@example.org", None),
+        ("postgresql://ana:$PASSWORD@db/shop https://ana:${PW}@db", None),
+        ("-----BEGIN PGP PUBLIC KEY BLOCK-----\nmQEN\n-----END PGP PUBLIC KEY BLOCK-----", None),
+        ("-----BEGIN CERTIFICATE-----\nMIID\n-----END CERTIFICATE-----", None),
+        ("cls.some_method_of_a_class(s.length) s.abcdefghijklmnopqrstuvwx", None),
+        ("task-force desk-top config=abcdefghijklmnopqrstuvwxyz design=abcdefghijklmnopqrstuvwxyz", None),
+        ("https://example.org/webhook/github and /hooks/pre-commit/ webhooks/incoming", None),
+        ({"passed": 3, "bypass": True, "compass": "north", "encompass": "all"}, None),
+    ],
+)  # fmt: skip
+def test_what_lets_somebody_in_is_hidden_and_what_only_looks_like_it_is_not(before: Any, after: Any) -> None:
+    assert Mask().json(before) == (before if after is None else after)
 
 
 _plain = st.text(st.characters(codec="utf-8", exclude_characters="•"), max_size=30)

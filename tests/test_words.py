@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import handraise
-from handraise import words
-from handraise.words import LANGUAGES, language_of, preferred, speak
+from handraise.text import words
+from handraise.text.words import LANGUAGES, language_of, preferred, speak
 
 ROOT = Path(handraise.__file__).parent
 WEB = ROOT / "web"

@@ -13,10 +13,10 @@ from handraise.agents import AgentSettings, Asker, Reply, Start
 from handraise.agents.scripted import ScriptedSession
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Question
 from handraise.broker import Broker
-from handraise.errors import PluginNotFound, SessionEnded, SettingsError
-from handraise.events import Asked
-from handraise.sessions import NewSession, SessionRecord, Sessions
+from handraise.errors import AgentFailed, PluginNotFound, SessionEnded, SettingsError
+from handraise.events import Asked, Delivered
 from handraise.stores import Store
+from handraise.tables.sessions import NewSession, SessionRecord, Sessions
 from handraise.testing import FakeClock, Scripted
 from handraise.worker import Agents, Worker, sole_worker
 
@@ -262,3 +262,107 @@ def test_a_home_has_one_worker(tmp_path: Path) -> None:
         assert (first, second) == (True, False)
     with sole_worker(tmp_path) as third:
         assert third
+
+
+# No answer vanishes -------------------------------------------------------------------------------------------------
+
+
+class Forgetful(Scripted):
+    """An agent that knows nothing of its conversation after it was killed, as Gemini CLI in its first turn."""
+
+    is_gone = False
+
+    async def open(self, asker: Asker, start: Start) -> ScriptedSession:
+        if self.is_gone:
+            raise AgentFailed("forgetful did not load the session: No previous sessions found for this project")
+        return await super().open(asker, start)
+
+
+@pytest.fixture
+def forgetful() -> Forgetful:
+    scripted = Forgetful()
+    scripted.on_question("database", DATABASE)
+    return scripted
+
+
+async def told(office: Office, id: str) -> Ask:
+    """The ask once it is told what became of its answer."""
+    async with asyncio.timeout(PATIENCE):
+        async for event in office.broker.events(after=0):
+            if isinstance(event, Delivered) and event.ask.id == id:
+                return event.ask
+    raise AssertionError("the desk closed")
+
+
+@pytest.mark.parametrize("is_rejected", [False, True])
+async def test_an_answer_whose_agent_cannot_be_taken_up_again_is_told_as_not_taken(
+    store: Store, forgetful: Forgetful, tmp_path: Path, is_rejected: bool
+) -> None:
+    async with an_office(store, forgetful, tmp_path) as office:
+        session = await office.start("database")
+        ask = await office.asked()
+        await office.close()  # the worker leaves it, and the agent is gone with it
+        forgetful.is_gone = True
+        async with Broker(store, clock=office.clock) as desk:
+            await desk.answer(
+                ask.id, Answer(rejected=True) if is_rejected else Answer(answers=(("SQLite",),), by="ana")
+            )
+        await office.open()
+        await office.until(session.id, "failed")
+        taken = await told(office, ask.id)
+    assert taken.delivered_at is None
+    assert taken.delivery_error is not None and "No previous sessions found" in taken.delivery_error
+
+
+async def test_what_nobody_answered_is_withdrawn_where_its_agent_cannot_be_taken_up_again(
+    store: Store, forgetful: Forgetful, tmp_path: Path
+) -> None:
+    async with an_office(store, forgetful, tmp_path) as office:
+        session = await office.start("database")
+        ask = await office.asked()
+        await office.close()
+        forgetful.is_gone = True
+        await office.open()
+        await office.until(session.id, "failed")
+        left = await office.broker.wait(ask.id)
+    assert left.state == "withdrawn" and "No previous sessions found" in (left.withdrawn_reason or "")
+
+
+async def test_closing_a_session_that_is_not_open_here_tells_an_answer_that_nobody_took(office: Office) -> None:
+    session = await office.start("database")
+    ask = await office.asked()
+    await office.close()
+    async with Broker(office.store, clock=office.clock) as desk:
+        await desk.sessions.order(session.id, "close", at=office.clock.now())
+        await desk.answer(ask.id, Answer(answers=(("SQLite",),), by="ana"))
+    await office.open()
+    await office.until(session.id, "done")
+    ended = await told(office, ask.id)  # the agent may have been faster
+    reasons = ("it was aborted before the agent took it", "its session was closed before the agent took it")
+    assert ended.delivered_at is not None if ended.delivery_error is None else ended.delivery_error in reasons
+
+
+class Broken(Scripted):
+    """An adapter with an error of its own, once the worker comes back."""
+
+    is_broken = False
+
+    async def open(self, asker: Asker, start: Start) -> ScriptedSession:
+        if self.is_broken:
+            raise ZeroDivisionError("a mistake in an adapter")
+        return await super().open(asker, start)
+
+
+async def test_an_adapter_that_breaks_leaves_no_answer_without_a_word(store: Store, tmp_path: Path) -> None:
+    agent = Broken()
+    agent.on_question("database", DATABASE)
+    async with an_office(store, agent, tmp_path) as office:
+        session = await office.start("database")
+        ask = await office.asked()
+        await office.close()
+        agent.is_broken = True
+        async with Broker(store, clock=office.clock) as desk:
+            await desk.answer(ask.id, Answer(answers=(("SQLite",),), by="ana"))
+        await office.open()
+        await office.until(session.id, "failed")
+        assert (await told(office, ask.id)).delivery_error is not None

@@ -522,7 +522,7 @@ async def test_a_test_is_told_what_is_wrong_with_the_person() -> None:
     person = ScriptedPerson().on("Which", [["b"]]).on_checkpoint("review", "soon")
     with pytest.raises(AnswerDoesNotFit):
         await run_workflow(exploring(question_policy="forward"), agents=asking(strict), person=person)
-    with pytest.raises(OutputDoesNotFit, match="'soon' is not of type 'integer'"):
+    with pytest.raises(OutputDoesNotFit, match='"soon" is not of type "integer"'):
         await run_workflow(Workflow("one", checkpoint("review", output=int)), person=person)
 
 

@@ -26,6 +26,7 @@ from handraise.stores import Store
 from handraise.testing.postgres import PostgresServer, postgres_server
 from nursery import START, Child, Nursery, is_running
 from serving import serving
+from trusting import trust_project
 
 ROUNDS = 8  # random kills on each database; raise it to 100 for a long proof
 RUNS = 3  # that are under way when these happen
@@ -120,6 +121,8 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "shop" / ".handraise" / "workflows"
     folder.mkdir(parents=True)
     (folder / "chaos.py").write_text(WORKFLOW)
+    for name in ("home", "desk", "one", "two"):  # of desks and workers
+        trust_project(tmp_path / "shop", home=tmp_path / name)
     return tmp_path / "shop"
 
 

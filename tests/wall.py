@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from handraise.asks import Answer, Ask
 from handraise.channels import Inbox, Postbox, Reach, SendFailed
+from handraise.channels._posting import keep_posted
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskWithdrawn, Forbidden
-from handraise.posting import keep_posted
 from handraise.testing import ChannelDriver
 
 ANA = "ana@example.com"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -299,6 +300,15 @@ class Tab:
     async def press(self, *keys: str) -> None:
         for key in keys:
             await self.page.keyboard.press(key)
+
+    async def keeps(self, name: str, text: str = "") -> None:
+        """Wait until the page keeps something under this name that holds the text.
+
+        Playwright's own wait evaluates strings in the page, which the page's policy forbids from the second look on.
+        """
+        async with asyncio.timeout(PATIENCE):
+            while text not in (await self.page.evaluate("(name) => localStorage[name] ?? null", name) or "\0"):
+                await asyncio.sleep(0.02)
 
     async def focused(self) -> str:
         """What has the focus, as text that can be compared: its tag, and what names it."""

@@ -11,6 +11,7 @@ from playwright.async_api import Locator, expect
 from browser.axe import findings
 from browser.people import Body, Desk, People, Tab
 from serving import told
+from trusting import trust_project
 
 FILE = """
 from typing import Annotated, Literal
@@ -40,6 +41,7 @@ def project(tmp_path: Path) -> str:
     folder = tmp_path / "project" / ".handraise" / "workflows"
     folder.mkdir(parents=True)
     (folder / "checks.py").write_text(FILE)
+    trust_project(tmp_path / "project", home=tmp_path / "home")
     return str(tmp_path / "project")
 
 

@@ -174,7 +174,7 @@ async def test_a_token_that_is_revoked_signs_the_page_out(desk: Desk, inbox: Tab
         if token["name"].startswith("browser-"):
             await desk.http.delete(f"/v1/tokens/{token['name']}")
     await desk.ask(id="q2")
-    await expect(inbox.page.get_by_role("alert").filter(has_text="signed out")).to_be_visible()
+    await expect(inbox.page.get_by_role("alert").filter(has_text="not signed in")).to_be_visible()
 
 
 async def test_a_deadline_is_announced_once_at_sixty_seconds_and_at_ten(

@@ -31,6 +31,8 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 async def record(desk: Desk, session: str, *wires: Wire) -> None:
     """As if an agent of this session had sent and got these."""
     kept = wires_of(desk.served.settings, desk.served.broker)
+    # The desk's own recorder writes half a second later. Its messages are older, so they have to be there first.
+    assert (await kept.wait(session, after="", timeout=5, name="reply")).wires
     for wire in wires:
         kept.seen(session, wire)
     await kept.flush()

@@ -183,7 +183,7 @@ async def test_a_pattern_that_is_taken_out_is_not_saved(desk: Desk, inbox: Tab) 
         await card.action("save").click()
     assert (await desk.settled("p1"))["answer"]["patterns"] == ["git status *"]
     await desk.want(id="p2", command="git status", scopes=SCOPES, extra={"patterns": ["git status"]})
-    assert (await desk.settled("p2"))["answer"]["by"] == "policy:always"
+    assert (await desk.settled("p2"))["answer"]["by"] == "policy:rule"
     await desk.want(id="p3", command="git log", scopes=SCOPES, extra={"patterns": ["git log"]})
     assert (await desk.get("p3"))["state"] == "asked"
 

@@ -23,11 +23,12 @@ from handraise.asks import Option, Question
 from handraise.chat import ChatSettings, ModelTable
 from handraise.chat.contract import content_block
 from handraise.events import Asked, Event
-from handraise.sessions import NewSession
+from handraise.tables.sessions import NewSession
 from handraise.testing import FakeClock
 from handraise.testing.model import ScriptedModel, call
 from serving import first_event, told
 from talking import Talk
+from trusting import trust_project
 
 WIDE = {"width": 1100, "height": 960}
 DARK: Any = {"color_scheme": "dark"}
@@ -213,6 +214,7 @@ async def test_a_run(fake_clock: FakeClock, browser: Browser, tmp_path: Path) ->
     project = tmp_path / "shop"
     (project / ".handraise" / "workflows").mkdir(parents=True)
     (project / ".handraise" / "workflows" / "feature.py").write_text(FEATURE)
+    trust_project(project, home=tmp_path / "home")
     staff = [claude, Codex().on_question("api", database)]
     async with Desk(tmp_path / "home", clock=fake_clock, staff=staff) as desk, gathered(browser, desk) as people:
         body = {"workflow": "feature", "cwd": str(project), "input": {"goal": "a shop"}}

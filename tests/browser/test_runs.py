@@ -17,8 +17,8 @@ from browser.people import PATIENCE, PHONE, Body, Desk, People, Tab
 from browser.test_languages import PSEUDO, from_right_to_left
 from handraise.agents.scripted import Scripted
 from handraise.asks import Option, Question
-from handraise.server.gate import cookie_name
 from serving import told
+from trusting import trust_project
 
 EVIL = "<img src=x onerror=alert(1)> \u202eabc [go](javascript:alert(1))"
 FILE = """
@@ -91,6 +91,7 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     (folder / ".handraise" / "workflows").mkdir(parents=True)
     (folder / ".handraise" / "workflows" / "shop.py").write_text(FILE)
+    trust_project(folder, home=tmp_path / "home")
     return folder
 
 
@@ -193,6 +194,7 @@ async def test_runs_come_to_the_list_by_themselves_and_are_found_again(desk: Des
 async def test_a_run_is_started_with_the_form_of_its_input(desk: Desk, inbox: Tab, project: Path) -> None:
     inbox.complaints.expect("422")
     (project / ".handraise" / "workflows" / "broken.py").write_text("import nothing_of_that_name\n")
+    trust_project(project, home=project.parent / "home")
     await inbox.open("#/runs")
     await inbox.page.get_by_role("button", name="Start a run").click()
     await expect(inbox.page.get_by_text("There are no workflows for this folder.")).to_be_visible()
@@ -282,6 +284,9 @@ async def test_a_run_is_followed_answered_retried_and_given_on_its_page(desk: De
     await expect(review_card.locator(".outcome")).to_contain_text("Given by")
     await expect(review_card.get_by_role("heading")).to_be_focused()
     await expect(inbox.page.locator(".run")).to_have_attribute("data-state", "done")
+    await expect(
+        review_card.get_by_role("heading")
+    ).to_be_focused()  # also when the page is drawn as a run that is done
     await inbox.page.locator(".run-values summary", has_text="Output").click()
     await expect(inbox.page.locator(".run-values pre")).to_contain_text('"api": "with PostgreSQL"')
     # What an agent was told, and where it was told so.
@@ -344,10 +349,7 @@ async def test_what_somebody_else_does_is_seen_and_errors_are_said(desk: Desk, i
 async def test_who_may_only_answer_is_told_so_and_can_answer(desk: Desk, people: People, project: Path) -> None:
     run = await start(desk, project, "pause")
     added = await told(desk.http.post("/v1/tokens", json={"name": "ben", "scopes": ["answer"]}), 201)
-    ben = await people.stranger()
-    port = urlsplit(desk.url).port
-    assert port is not None
-    await ben.context.add_cookies([{"name": cookie_name(port), "value": added["token"], "url": desk.url}])
+    ben = await people.stranger(extra_http_headers={"Authorization": f"Bearer {added['token']}"})
     ben.complaints.expect("403")
     tab = await ben.tab("#/runs")
     await tab.page.get_by_role("button", name="Start a run").click()

@@ -20,7 +20,7 @@ from handraise.asks import Answer, Ask
 from handraise.broker import Broker
 from handraise.events import Delivered
 from handraise.stores.sqlite import SqliteStore
-from handraise.testing import AgentDriver, Stage
+from handraise.testing import AgentDriver, Late, Stage
 from live.homes import Home, written_down
 
 PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
@@ -98,10 +98,11 @@ def driver_of(
     cannot: Mapping[str, str],
     before_leaving: Callable[[Ask], Awaitable[None]] | None = None,
     again: bool = True,
+    beside: Callable[[], Awaitable[object]] | None = None,
 ) -> AgentDriver:
-    """For `check_agent`, with the scenarios `one`, `two`, `malformed` and `parent`, whose subagent asks.
+    """For `check_agent`, with the scenarios `one`, `two`, `malformed`, `late` and `parent`, whose subagent asks.
 
-    Without `again` the agent is neither found again nor has it subagents that ask.
+    `beside` is as in `Late`. Without `again` the agent is neither found again nor has it subagents that ask.
     """
 
     async def opening(asker: Asker, start: Start) -> Session:
@@ -128,6 +129,7 @@ def driver_of(
         one="SCENARIO:one",
         two="SCENARIO:two",
         malformed="SCENARIO:malformed",
+        late=Late("SCENARIO:late", home.project, beside),
         subagent=subagent if again else None,
         found_again=found_again if again else None,
         kill=kill,

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import platformdirs
 
-from handraise.support import AMP, CLAUDE, CODEX, OPENCODE, QWEN
+from handraise.agents._versions import AMP, CLAUDE, CODEX, OPENCODE, QWEN
 
 # Of the package: that of Claude Code counts otherwise than the program in it.
 PINNED = {known.name: known.package_version or known.version or "" for known in (OPENCODE, CLAUDE, CODEX, QWEN, AMP)}

@@ -14,7 +14,7 @@ from handraise.agents.acp import Acp
 from handraise.asks import Answer, Ask
 from handraise.broker import Broker
 from handraise.events import Asked
-from handraise.testing import AgentDriver, ScriptedModel, ScriptedPerson, call, check_agent, repeat
+from handraise.testing import AgentDriver, Late, ScriptedModel, ScriptedPerson, call, check_agent, repeat
 from handraise.testing.model import Call, Request
 from live import conversations
 from live.conversations import NO_TERMINAL, PATIENCE, driver_of, opened
@@ -48,6 +48,7 @@ async def test_it_keeps_what_every_adapter_must(model: ScriptedModel, qwen: Path
     model.scenarios |= {
         "one": [asking(), repeat],
         "two": [asking(), asking(question("Which region?", "EU", "US", header="Region")), repeat],
+        "late": [call("run_shell_command", command=Late.COMMAND, description="wait", is_background=False), "done"],
         "malformed": [call("ask_user_question", questions=[{"header": "no text"}]), "never mind"],
     }
     numbers = count(1)
@@ -66,7 +67,7 @@ async def test_it_keeps_what_every_adapter_must(model: ScriptedModel, qwen: Path
         return driver_of(agent, home, cannot=cannot, again=False)
 
     report = await check_agent(driver, patience=PATIENCE)
-    assert len(report.passed) == 5
+    assert len(report.passed) == 7
 
 
 async def test_answers_reach_the_model_and_a_command_runs_once_allowed(

@@ -24,6 +24,7 @@ from handraise.errors import AgentFailed, SettingsError
 from handraise.testing import (
     AgentDriver,
     FakeClock,
+    Late,
     ScriptedModel,
     ScriptedPerson,
     call,
@@ -31,6 +32,7 @@ from handraise.testing import (
     repeat,
 )
 from handraise.testing.model import Call, Request
+from handraise.transports.process import identify, is_running
 from hearing import Heard
 from live import conversations
 from live.conversations import (
@@ -45,6 +47,7 @@ from live.conversations import (
     taken,
 )
 from live.homes import Home, claude_home, transcripts, written_down
+from serving import eventually
 
 question = partial(conversations.question, multiSelect=False)
 
@@ -89,6 +92,7 @@ async def test_it_is_an_agent(
     model.scenarios |= {
         "one": [asking(), repeat],
         "two": [asking(), asking(question("Which name?", "desk", "board", header="Name")), repeat],
+        "late": [call("Bash", command=Late.COMMAND, description="wait"), "done"],
         "malformed": [asking({**question(), "options": "none"}), repeat],
         "parent": [call("Agent", description="look", prompt="SCENARIO:child", subagent_type="general-purpose"), repeat],
         "child": [touch("by-a-child"), "made it"],
@@ -106,7 +110,7 @@ async def test_it_is_an_agent(
         return driver_of(agent, home, cannot=cannot)
 
     report = await check_agent(driver, patience=PATIENCE)
-    assert len(report.passed) == 8
+    assert len(report.passed) == 10
 
 
 # Questions ----------------------------------------------------------------------------------------------------------
@@ -411,6 +415,29 @@ async def test_a_form_of_an_mcp_server_is_filled_in_or_declined(
 
 
 # Ends ---------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_abort_ends_a_command_in_the_background(
+    model: ScriptedModel, agent: Claude, start: Start, broker: Broker, person: ScriptedPerson, claude_env: Home
+) -> None:
+    model.scenarios["late"] = [call("Bash", command=Late.COMMAND, description="wait", run_in_background=True), "done"]
+    model.scenarios["more"] = ["still here"]
+    going_on = model.hold("late", step=1)
+    person.on(".", reply="once")
+    started = claude_env.project / "started"
+    async with opened(agent, broker, start) as session:
+        turn = asyncio.create_task(session.prompt("SCENARIO:late"))
+        await going_on.reached()
+        await eventually(started.exists)
+        process = identify(int(started.read_text()))
+        await session.abort()
+        await eventually(lambda: not is_running(process))
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert (await session.prompt("SCENARIO:more")).text == "still here"
+    assert (
+        len([request for request in model.requests if request.scenario == "late"]) == 2
+    )  # it was not told and went on
 
 
 async def test_an_abort_withdraws_and_the_next_prompt_works(

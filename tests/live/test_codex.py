@@ -21,8 +21,9 @@ from handraise.agents.codex import Codex
 from handraise.asks import Answer, Ask, Handling
 from handraise.broker import Broker
 from handraise.errors import AgentFailed
-from handraise.testing import AgentDriver, ScriptedModel, ScriptedPerson, call, check_agent, repeat
+from handraise.testing import AgentDriver, Late, ScriptedModel, ScriptedPerson, call, check_agent, repeat
 from handraise.testing.model import Call, Request
+from handraise.transports.process import identify, is_running
 from hearing import Heard
 from live.conversations import (
     NO_TERMINAL,
@@ -38,6 +39,7 @@ from live.conversations import (
 )
 from live.homes import Home, codex_home, written_down
 from live.programs import CACHE
+from serving import eventually
 
 FORMS = Path(__file__).with_name("form_server.py")
 
@@ -92,11 +94,16 @@ async def test_it_is_an_agent(
     model.scenarios |= {
         "one": [asking(), repeat],
         "two": [asking(), asking(question("Which name?", "desk", "board", header="Name")), repeat],
+        "late": [run(Late.COMMAND, yield_time_ms=250), "done"],
         "malformed": [asking({**question(), "options": "none"}), repeat],
         "parent": [call("multi_agent_v1__spawn_agent", message="SCENARIO:child"), wait_for_it, repeat],
         "child": [run("touch by-a-child"), "made it"],
     }
-    numbers = count(1)
+    model.hold("late", step=1)  # the command is one that Codex does not wait for, and the turn goes on beside it
+    numbers, turns = count(1), count(1)
+
+    async def beside() -> None:
+        await model.requested(2 * next(turns), scenario="late")
 
     def driver() -> AgentDriver:
         home = codex_home(tmp_path / f"codex-{next(numbers)}", model=model.url)
@@ -109,10 +116,10 @@ async def test_it_is_an_agent(
             "announced twice": "a process of our own announces a request once; after it died nothing is replayed",
             **NO_TERMINAL,
         }
-        return driver_of(agent, home, cannot=cannot, before_leaving=written)
+        return driver_of(agent, home, cannot=cannot, before_leaving=written, beside=beside)
 
     report = await check_agent(driver, patience=PATIENCE)
-    assert len(report.passed) == 8
+    assert len(report.passed) == 10
 
 
 # Questions ----------------------------------------------------------------------------------------------------------
@@ -421,6 +428,43 @@ async def test_an_abort_stops_a_subagent_that_waits(
         assert (await broker.get(ask.id)).state == "withdrawn"
         assert (await session.prompt("SCENARIO:none")).text
     assert not list(codex_env.project.iterdir())
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_an_abort_ends_what_a_subagent_left_running(
+    model: ScriptedModel,
+    agent: Codex,
+    start: Start,
+    broker: Broker,
+    person: ScriptedPerson,
+    codex_env: Home,
+    is_closed: bool,
+) -> None:
+    def close_it(request: Request) -> Call:
+        started = next(json.loads(each) for each in request.tool_results if "agent_id" in each)
+        return call("multi_agent_v1__close_agent", target=started["agent_id"])
+
+    spawn = call("multi_agent_v1__spawn_agent", message="SCENARIO:child")
+    model.scenarios["parent"] = [spawn, wait_for_it, *([close_it] if is_closed else []), "done"]
+    model.scenarios["child"] = [run(Late.COMMAND, yield_time_ms=250), "started it"]
+    last = model.hold("parent", step=3 if is_closed else 2)
+    person.on(".", reply="once")
+    async with opened(agent, broker, start) as session:
+        turn = asyncio.create_task(session.prompt("SCENARIO:parent"))
+        await last.reached()
+        file = codex_env.project / "started"
+        await eventually(file.exists)
+        started = identify(int(file.read_text()))
+        if is_closed:
+            await eventually(lambda: not is_running(started))
+        else:
+            assert is_running(started)
+        await session.abort()
+        await eventually(lambda: not is_running(started))
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        model.scenarios["more"] = ["still here"]
+        assert (await session.prompt("SCENARIO:more")).text == "still here"
 
 
 async def test_an_abort_while_the_model_thinks(

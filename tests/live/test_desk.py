@@ -17,6 +17,7 @@ from handraise.testing import ScriptedModel, call, repeat
 from live.homes import Home, written_down
 from live.terminals import PATIENCE, is_open, the_ask
 from serving import DeskProcess, path_of
+from trusting import trust_project
 
 QUESTION: dict[str, Any] = {
     "header": "Database",
@@ -33,10 +34,11 @@ TOOLS = {
 @asynccontextmanager
 async def a_desk(folder: Path, agent: str, program: Path, home: Home) -> AsyncIterator[DeskProcess]:
     """A desk that starts this agent in its own home. Where the agent's server outlives it, that ends with the test."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     env = ", ".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in home.env.items())
     command = json.dumps([str(program)])
     (folder / "handraise.toml").write_text(f"[agents.{agent}]\ncommand = {command}\nenv = {{ {env} }}\n")
+    trust_project(folder, home=folder)
     async with DeskProcess(folder) as desk:
         try:
             yield desk

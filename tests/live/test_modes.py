@@ -18,13 +18,13 @@ import pytest
 import pytest_asyncio
 
 from handraise.agents import AgentSettings, Start
+from handraise.agents._modes import modes_of
 from handraise.agents.acp import Acp
 from handraise.agents.claude import Claude
 from handraise.agents.codex import Codex
 from handraise.agents.opencode import OpenCode
 from handraise.asks import Ask, Mode
 from handraise.broker import Broker
-from handraise.modes import modes_of
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing import ScriptedModel, ScriptedPerson, call, repeat
 from handraise.testing.model import Call, Request

@@ -27,7 +27,7 @@ from handraise.broker import Broker
 from handraise.errors import AgentFailed, SettingsError
 from handraise.events import Asked, Delivered, Event
 from handraise.stores.sqlite import MEMORY, SqliteStore
-from handraise.testing import AgentDriver, FakeClock, ScriptedModel, Stage, call, check_agent, repeat
+from handraise.testing import AgentDriver, FakeClock, Late, ScriptedModel, Stage, call, check_agent, repeat
 from handraise.testing.model import Request
 from handraise.transports.process import end, is_running
 from live.homes import Home, opencode_home
@@ -213,6 +213,7 @@ def driver(house: House) -> AgentDriver:
         repeat,
     ]
     house.model.scenarios["malformed"] = [call("question", questions=[]), repeat]
+    house.model.scenarios["late"] = [call("bash", command=Late.COMMAND, description="wait"), "done"]
     house.model.scenarios["parent"] = [
         call("task", description="ask it", prompt="SCENARIO:one", subagent_type="general"),
         repeat,
@@ -222,6 +223,7 @@ def driver(house: House) -> AgentDriver:
         one="SCENARIO:one",
         two="SCENARIO:two",
         malformed="SCENARIO:malformed",
+        late=Late("SCENARIO:late", house.home.project),
         again=again,
         subagent=subagent,
         own_terminal=own_terminal,
@@ -748,6 +750,24 @@ async def test_the_end_of_a_turn_that_is_told_late_does_not_end_the_next(house: 
         assert not turn.done()
         hold.release()
         assert (await turn).text == "Let me see. It is done."
+    await session.close()
+
+
+async def test_the_end_of_a_turn_that_is_told_before_the_next_was_taken_does_not_end_it(
+    house: House, broker: Broker
+) -> None:
+    house.model.scenarios["first"] = ["the first"]
+    house.model.scenarios["second"] = ["the second"]
+    session = await house.open(broker, house.start("s1"))
+    id = session.handle["session"]
+    async with asyncio.timeout(PATIENCE):
+        assert (await session.prompt("SCENARIO:first")).text == "the first"
+        turn = asyncio.create_task(session.prompt("SCENARIO:second"))
+        while session._turn is None:
+            await asyncio.sleep(0)
+        session.heard("session.status", {"sessionID": id, "status": {"type": "busy"}}, session=id, root=id)
+        session.heard("session.idle", {"sessionID": id}, session=id, root=id)
+        assert (await turn).text == "the second"
     await session.close()
 
 

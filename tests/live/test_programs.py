@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from handraise.support import KNOWN, Known
+from handraise.agents._versions import KNOWN, Known
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.transports.sse import Frames
 from live import programs

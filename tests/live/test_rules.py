@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import httpx2
 import pytest
 
-from handraise.rulebook import Trusted
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.testing.model import Call
 from live.homes import Home, amp_home, opencode_home
@@ -20,6 +19,7 @@ from live.test_amp import a_call
 from live.test_codex import run
 from live.test_desk import a_desk, until_idle
 from serving import DeskProcess, path_of
+from trusting import trust_project
 
 RULES = """
 [[rules]]
@@ -56,7 +56,7 @@ SHELLS: dict[str, Callable[[str], Call]] = {
 def with_rules(home: Home, desk: DeskProcess) -> None:
     file = home.project / "handraise.toml"
     file.write_text(RULES)
-    Trusted(desk.settings.trusted_file).add(file, file.read_bytes())
+    trust_project(home.project, home=desk.settings.home)
 
 
 async def refuse_what_is_open(http: httpx2.AsyncClient) -> None:

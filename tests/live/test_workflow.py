@@ -17,6 +17,7 @@ from live.homes import Home, written_down
 from live.terminals import PATIENCE, is_open, the_ask
 from live.test_desk import QUESTION, TOOLS, a_desk, nobody_is_left
 from serving import path_of
+from trusting import trust_project
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "feature.py"
 PLACE = {**QUESTION, "header": "Place", "question": "Where is it?"}
@@ -75,6 +76,7 @@ async def test_the_feature_workflow_survives_the_death_of_the_desk(
     home: Home = request.getfixturevalue(f"{agent}_env")
     program: Path = request.getfixturevalue(agent)
     written_for(agent, home.project)
+    trust_project(home.project, home=tmp_path / "desk")
     async with a_desk(tmp_path / "desk", agent, program, home) as desk:
         async with desk.client() as http:
             body = {"workflow": "feature", "input": {"goal": "a shop"}, "cwd": str(home.project)}

@@ -1,0 +1,1 @@
+"""What the rules say of a line, held against the shells that people have."""
