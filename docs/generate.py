@@ -21,21 +21,21 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from handraise import cli, config, errors, events
+from handraise.agents._modes import REASONS, TABLE, Becomes, Rules, Thread
+from handraise.agents._versions import KNOWN, Known
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Handling
 from handraise.channels.notify import FIELDS as NOTIFY_FIELDS
 from handraise.chat import APIS, ChatSettings, ModelTable
 from handraise.chat.writing import KEYS
 from handraise.errors import HandraiseError
-from handraise.modes import REASONS, TABLE, Becomes, Rules, Thread
 from handraise.people import MAY
-from handraise.rulebook import PATIENCE
+from handraise.rules.book import PATIENCE
 from handraise.rules.reading import FIELDS as RULE_FIELDS
 from handraise.rules.reading import LONGEST_TIMEOUT
 from handraise.server import http
 from handraise.server.openapi import document
-from handraise.support import KNOWN, Known
+from handraise.text.words import LANGUAGES
 from handraise.wire import HandlingBody, json_schemas
-from handraise.words import LANGUAGES
 from handraise.workflow import trace
 
 FOLDER = Path(__file__).parent / "reference"
@@ -319,6 +319,8 @@ def _operation(route: str, operation: dict[str, Any]) -> Iterator[str]:
 def _token(operation: dict[str, Any]) -> str:
     if not operation["security"]:
         return "none"
+    if not any("bearer" in enough for enough in operation["security"]):
+        return "refused; only a browser that signed in"
     scopes = next(iter(operation["security"][0].values()))
     return f"scope {quoted(scopes)}" if scopes else "any"
 
@@ -503,10 +505,10 @@ MODELS = {
 
 FILES = {
     "token": "the admin token of this home, readable by you alone",
-    "desk.json": "address and process of the desk that runs; gone when it has left",
+    "desk.json": "address and process of the desk that runs, and the key it proves itself with; gone when it has left",
     "desk.db": "the database, with `desk.db-wal` and `desk.db-shm` beside it while the desk runs",
     "desk.db.lock": "held by the one desk of this database",
-    "trusted.json": "which files of projects may allow things, as they were when you said so",
+    "trusted.json": "which parts of projects you [trust](../howto/trust.md), as they were when you said so",
     "worker.lock": "held by the one process that runs the sessions of this home",
 }
 
@@ -531,7 +533,9 @@ def settings_page() -> Iterator[str]:
     yield "## Files"
     yield ""
     yield "`handraise.toml` is looked for in the folder you are in, then upwards; the first one counts. `config.toml`"
-    yield "is in your config folder, on Linux `~/.config/handraise/config.toml`. Both have the tables below."
+    yield "is in your config folder, on Linux `~/.config/handraise/config.toml`. Both have the tables below. What a"
+    yield "`handraise.toml` forbids counts at once, the rest once you [trust](../howto/trust.md) it. A relative path in"
+    yield "a command begins in the folder of the file that names it."
     yield ""
     yield "### [policy]"
     yield ""
@@ -720,11 +724,12 @@ def _frame_of(name: str) -> Iterator[str]:
 
 
 def error_kinds(kind: type[HandraiseError] = HandraiseError) -> Iterator[type[HandraiseError]]:
-    """Every error of ours, each after the one it is a kind of. Those of adapters, transports, chats and the channels
-    themselves stay inside of them."""
+    """Every error that a caller can get, each after its parent class. Errors that adapters, transports, chats and
+    channels keep to themselves are left out."""
     inner = ("handraise.agents.", "handraise.transports.", "handraise.chat.", "handraise.channels.")
     for below in kind.__subclasses__():
-        if not below.__name__.startswith("_") and not below.__module__.startswith(inner):
+        is_inner = below.__module__.startswith(inner) and below is not http.TooLarge
+        if not below.__name__.startswith("_") and not is_inner:
             yield below
             yield from error_kinds(below)
 
