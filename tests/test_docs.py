@@ -52,12 +52,12 @@ from handraise import (
     Question,
     asks,
     channels,
-    plaintext,
-    posting,
     testing,
     wire,
 )
 from handraise.agents import Agent
+from handraise.asks import plain
+from handraise.channels import _posting
 from handraise.channels.linear.settings import KNOWN as LINEAR_SETTINGS
 from handraise.channels.terminal.filling import key_help
 from handraise.channels.terminal.reading import help_for
@@ -837,7 +837,7 @@ def field_names() -> set[str]:
     """Every name with an underscore that somebody may type: fields, settings, methods, fixtures, codes."""
     known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.DESK, *GENERATE.MODELS, *GENERATE.NOTIFY}
     known |= {*testing.__all__, *GENERATE.trace.TYPES, "question_not_found"}  # the second is runbook's own
-    known |= {*plaintext.__all__, *posting.__all__, *LINEAR_SETTINGS}
+    known |= {*plain.__all__, *_posting.__all__, *LINEAR_SETTINGS}
     for module in (asks, wire, steps, flow, channels):
         for kind in vars(module).values():
             if dataclasses.is_dataclass(kind):
