@@ -18,6 +18,7 @@ import pytest
 
 from handraise.config import load
 from handraise.server.gate import SESSION_HEADER, cookie_name
+from handraise.server.routes import trust as trust_routes
 from handraise.trust import MOST_COMPARED, MOST_TOGETHER, Trust
 from serving import START, Served, refused, serving, told
 
@@ -346,11 +347,10 @@ async def test_a_pipe_that_takes_the_place_of_settings_while_they_are_read_hangs
     os.mkfifo(clone / "handraise.toml")
     from handraise import config
     from handraise.transports import files
-    from handraise.transports import toml as tomltext
 
     reading = [
         lambda: config._read(clone / "handraise.toml"),
-        lambda: tomltext.read(clone / "handraise.toml"),
+        lambda: files.read_settings(clone / "handraise.toml"),
         lambda: files.read_ordinary(clone / "handraise.toml", most=10),
     ]
     for read in reading:
@@ -383,7 +383,7 @@ async def test_what_does_not_fit_on_a_page_cannot_be_trusted_there(
     desk: Served, person: httpx2.AsyncClient, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody can hide a line behind a thousand others. A file of settings is too small for that today."""
-    monkeypatch.setattr("handraise.server.routes.trust.MOST_CHARACTERS", 20_000)
+    monkeypatch.setattr(trust_routes, "MOST_CHARACTERS", 20_000)
     rule = '[[rules]]\ntool = "shell"\nmatches = {{ command = "{}" }}\naction = "allow"\n'
     (clone / "handraise.toml").write_text("".join(rule.format(f"{n} {'x' * 900}") for n in range(60)))
     seen = await look(person, clone)
