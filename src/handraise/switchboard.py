@@ -17,6 +17,7 @@ from typing import Any, Self
 from handraise.asks import Answer, Ask
 from handraise.broker import Broker
 from handraise.channels import BadCall, Called, Channel, Examinable, Reach
+from handraise.clock import Backoff
 from handraise.errors import HandraiseError, StoreError
 from handraise.events import Asked
 from handraise.people import People
@@ -158,7 +159,7 @@ class Channels:
                 await leases.let_go(channel.name)
 
     async def _run(self, channel: Channel) -> None:
-        pause, loop = self._pause, asyncio.get_running_loop()
+        backoff, loop = Backoff(self._pause, longest=LONGEST_PAUSE), asyncio.get_running_loop()
         while True:
             began = loop.time()
             try:
@@ -177,12 +178,11 @@ class Channels:
                 self._running.discard(channel.name)
             self._troubles[channel.name] = problem
             if loop.time() - began > STEADY:
-                pause = self._pause
+                backoff.reset()
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(backoff.next()):
                     await self._excuse(channel.name, channel.reach, problem)
             self._troubles.pop(channel.name, None)
-            pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _excuse(self, name: str, reach: Reach | None, problem: str) -> None:
         """While it is broken, say of what waits that it does not show it, so nothing waits unseen. Until cancelled."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from typing import Protocol, TypeVar
 
 from handraise.asks import Ask
 from handraise.channels import Postbox, SendFailed
+from handraise.clock import Backoff, sleep
 from handraise.errors import AskNotFound
 
 __all__ = ["Poster", "keep_posted", "often"]
@@ -114,7 +115,7 @@ class _Posting:
                     shown.reopened.set()
 
     async def hear(self, listen: Callable[[Postbox], Awaitable[None]]) -> None:
-        pause, loop = self._pause, asyncio.get_running_loop()
+        backoff, loop = Backoff(self._pause, longest=self._calm), asyncio.get_running_loop()
         while True:
             began = loop.time()
             try:
@@ -124,9 +125,8 @@ class _Posting:
                 problem = self._stumble(broken)
             log.warning("%s does not hear what people say, and tries again: %s", self._poster.name, problem)
             if loop.time() - began > self._calm:
-                pause = self._pause
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, self._calm)
+                backoff.reset()
+            await backoff.wait()
 
     def _stumble(self, broken: Exception) -> str:
         if type(broken) not in self._stumbled:  # a place that is away would fill the log
@@ -180,7 +180,7 @@ class _Posting:
                 log.warning("%s still shows ask %s as open: %s", self._poster.name, shown.ask.id, failure)
                 if failure.again is None:
                     break
-                await _pause(max(failure.again, self._calm), until=shown.reopened)
+                await sleep(max(failure.again, self._calm), until=shown.reopened)
         await self._inbox.left(shown.ask.id, channel=self._poster.name)
         return True
 
@@ -197,7 +197,7 @@ class _Posting:
                 await self._inbox.showed(id, "failed", channel=self._poster.name, error=str(failure))
                 if failure.again is None:
                     return None
-                await _pause(max(failure.again, self._calm), until=settled)
+                await sleep(max(failure.again, self._calm), until=settled)
             else:
                 await self._inbox.showed(id, "sent", channel=self._poster.name, place=place)
                 return place
@@ -235,6 +235,7 @@ async def often(
 
     With `turns` each attempt waits for one; that time does not count.
     """
+    backoff = Backoff(pause, longest=LONGEST_PAUSE)
     while True:
         attempts -= 1
         try:
@@ -249,11 +250,4 @@ async def often(
             failure = refused
         if failure.again is None or failure.again > SOON or not attempts or (until is not None and until.is_set()):
             raise failure
-        await _pause(max(failure.again, pause), until=until)
-        pause = min(pause * 2, LONGEST_PAUSE)
-
-
-async def _pause(seconds: float, *, until: asyncio.Event | None) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await (until or asyncio.Event()).wait()
+        await backoff.wait(least=failure.again, until=until)

@@ -23,6 +23,7 @@ import httpx2
 from handraise import errors
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, State
 from handraise.asks.places import resolve
+from handraise.clock import Backoff
 from handraise.config import DEFAULT_URL, Settings, load, parse_addresses, warn_of_untrusted
 from handraise.errors import (
     AnswerDoesNotFit,
@@ -425,12 +426,10 @@ class Client:
             self._reach()
         return error
 
-    async def _until_back(self, pause: float) -> float:
+    async def _until_back(self, backoff: Backoff) -> None:
         """Wait while the desk of this home has left and no other has moved in: whoever else listens is not ours."""
         while self._at_home and self._settings.running_desk() is None:
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
-        return pause
+            await backoff.wait()
 
     def _leave(self, url: str) -> None:
         """From now on this address is tried after all the others."""
@@ -523,11 +522,11 @@ class _Tries:
         self._left = refusals
         self._refused: Exception | None = None
         self._tried: set[str] = set()
-        self._pause = FIRST_PAUSE
+        self._backoff = Backoff(FIRST_PAUSE, longest=LONGEST_PAUSE)
 
     async def next(self) -> str:
         """Where to call."""
-        self._pause = await self._client._until_back(self._pause)
+        await self._client._until_back(self._backoff)
         return next((url for url in self._client._urls if url not in self._tried), self._client.url)
 
     async def failed(self, url: str, problem: Exception | None, *, lived: bool = False) -> None:
@@ -550,8 +549,7 @@ class _Tries:
                 raise self._refused
         self._tried.clear()
         self._refused = None
-        await asyncio.sleep(self._pause)
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        await self._backoff.wait()
 
 
 def _is(response: httpx2.Response, media_type: str) -> bool:

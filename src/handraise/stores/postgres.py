@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from uuid import uuid4
 
+from handraise.clock import Backoff
 from handraise.errors import SettingsError, StoreError, StoreFailed
 from handraise.stores import (
     NOTHING_BESIDE,
@@ -586,7 +587,7 @@ class PostgresStore:
     async def _commit(self, batch: list[_Operation]) -> None:
         """Write a batch, however often the connection is lost meanwhile, or tell its callers why not."""
         unsure: _Written | None = None
-        pause = FIRST_PAUSE
+        backoff = Backoff(FIRST_PAUSE, longest=LONGEST_PAUSE)
         while batch := self._still_patient(batch, unsure=unsure is not None):
             connection = None
             try:
@@ -604,8 +605,7 @@ class PostgresStore:
                     self._drop_writer()
                     if isinstance(failure, asyncpg.LockNotAvailableError):
                         await self._end_stuck()
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, LONGEST_PAUSE)
+                    await backoff.wait()
                     continue
                 await self._roll_back()
                 if len(batch) > 1 and not _hits_all(failure):
@@ -748,19 +748,18 @@ class PostgresStore:
 
     async def _follow(self) -> None:
         """Tell what other desks committed, whenever a notification says there is something."""
-        pause = FIRST_PAUSE
+        backoff = Backoff(FIRST_PAUSE, longest=LONGEST_PAUSE)
         while True:
             await self._is_behind.wait()
             self._is_behind.clear()
             try:
                 async with self._telling:
                     await self._read_on()
-                pause = FIRST_PAUSE
+                backoff.reset()
             except Exception as failure:
                 log.warning("events could not be read, trying again: %s", failure)
                 self._is_behind.set()
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
+                await backoff.wait()
 
     async def _read_on(self) -> None:
         """Read and tell everything after what was told. `_telling` is held."""
@@ -801,7 +800,7 @@ class PostgresStore:
 
     async def _listen(self, connection: Connection) -> None:
         """Hear notifications for as long as the store is open; after each lost connection, listen first, then read."""
-        pause = FIRST_PAUSE
+        backoff = Backoff(FIRST_PAUSE, longest=LONGEST_PAUSE)
         while True:
             try:
                 if connection is None:
@@ -810,7 +809,7 @@ class PostgresStore:
                     self._is_behind.set()
                     self._tell_topic(None)
                 self._is_well("listening")
-                pause = FIRST_PAUSE
+                backoff.reset()
                 lost = asyncio.Event()
                 connection.add_termination_listener(lambda _, lost=lost: lost.set())
                 while True:
@@ -826,8 +825,7 @@ class PostgresStore:
                 if connection is not None:
                     connection.terminate()
                 connection = None
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            await backoff.wait()
 
     async def _listening_connection(self) -> Connection:
         connection = await self._connect()
@@ -855,7 +853,7 @@ class PostgresStore:
     async def _fetch(self, sql: str, *values: Any) -> list[Any]:
         if any(isinstance(value, str) and "\0" in value for value in values):
             return []  # PostgreSQL keeps no such text, so nothing is equal to it
-        give_up, pause = self._loop.time() + self._patience.read, FIRST_PAUSE
+        give_up, backoff = self._loop.time() + self._patience.read, Backoff(FIRST_PAUSE, longest=LONGEST_PAUSE)
         caller = asyncio.current_task()
         cancels = 0 if caller is None else caller.cancelling()
         while True:
@@ -878,8 +876,7 @@ class PostgresStore:
                 self._have_trouble("reading", self._away(failure))
                 if self._loop.time() > give_up:
                     raise StoreFailed(f"{self._troubles['reading']}; try again") from None
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
+                await backoff.wait()
             else:
                 self._is_well("reading")
                 return rows
@@ -941,15 +938,14 @@ class PostgresStore:
 
     async def _first_connection(self) -> Connection:
         """A database that is started beside us gets a moment to come up."""
-        give_up, pause = self._loop.time() + self._patience.start, FIRST_PAUSE
+        give_up, backoff = self._loop.time() + self._patience.start, Backoff(FIRST_PAUSE, longest=LONGEST_PAUSE)
         while True:
             try:
                 return await self._connect()
             except (ConnectionRefusedError, FileNotFoundError, asyncpg.CannotConnectNowError):
                 if self._loop.time() > give_up:
                     raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            await backoff.wait()
 
     async def _prove_that_notifications_come(self, connection: Connection) -> None:
         """A proxy that pools transactions takes LISTEN and never tells anything: better said now than missed later."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from handraise.clock import Backoff
 from handraise.errors import ProcessFailed
 from handraise.text.inert import inert
 
@@ -311,12 +312,12 @@ class Process:
             self._code = said.get("exit", self._code)
         if not chunk:
             self._loop.remove_reader(self._control)
-            self._reap(pause=0.001)
+            self._reap(Backoff(0.001, longest=0.1))
 
-    def _reap(self, *, pause: float) -> None:
+    def _reap(self, backoff: Backoff) -> None:
         """The launcher closed its socket by exiting, so that it is a matter of moments until it can be reaped."""
         if self._launcher.poll() is None:
-            self._loop.call_later(pause, lambda: self._reap(pause=min(pause * 2, 0.1)))
+            self._loop.call_later(backoff.next(), self._reap, backoff)
             return
         if self._launcher.returncode != 0 and self.pid:
             # It was killed itself. On Linux the kernel has killed the agent with it, though not the rest of its group.
