@@ -45,7 +45,7 @@ async def broker_cycles(database: str) -> AsyncIterator[Cycle]:
             async for batches in feed.batches():
                 for event in (event for batch in batches for event in batch.events):
                     if event.type == "asked":
-                        tasks.create_task(broker.settle(event.ask.id, ANSWER))
+                        tasks.create_task(broker.answer_stored(event.ask.id, ANSWER))
 
         async def cycle(session: int, count: int) -> None:
             opened = await broker.open(_ask(session, count), wait=60)

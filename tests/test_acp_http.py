@@ -417,7 +417,7 @@ class LateDoor:
         return settled
 
     async def settle(self, id: str, answer: Answer, *, again: bool, source: str) -> None:
-        await self._broker.settle(id, answer, again=again, source=source)
+        await self._broker.answer_stored(id, answer, allow_repeat=again, source=source)
         await self.told.wait()
         for _ in range(10):
             await asyncio.sleep(0)

@@ -156,7 +156,7 @@ async def crashed(journal: Journal, times: int) -> None:
     for number in range(times):
         await journal.register(f"bad-{number}", name="bad", ttl=60)
         assert len(await journal.claim(f"bad-{number}", limit=10)) == 1
-    await journal.bury(everybody=True)
+    await journal.expire_dead_workers(everybody=True)
 
 
 class Office:
@@ -277,16 +277,16 @@ class StubbornSession(ScriptedSession):
         await self.leave()
 
 
-@pytest.mark.parametrize("has_heirs", [True, False])
+@pytest.mark.parametrize("other_workers_exist", [True, False])
 async def test_an_agent_that_outlives_its_worker_is_halted_where_others_go_on(
-    store: Store, tmp_path: Path, has_heirs: bool
+    store: Store, tmp_path: Path, other_workers_exist: bool
 ) -> None:
     agent = Stubborn()
     agent.on_question("", DATABASE)
     async with Office(store, agent, tmp_path) as office:
         worker = office.worker
         worker.hold("r", is_ours=lambda: True)
-        worker.has_heirs = has_heirs
+        worker.other_workers_exist = other_workers_exist
         wanted = NewSession(id="s1", agent="scripted", prompt="go", run="r", step="plan")
         working = asyncio.create_task(worker.work(wanted, turns=1))
         async with asyncio.timeout(PATIENCE):
@@ -294,9 +294,9 @@ async def test_an_agent_that_outlives_its_worker_is_halted_where_others_go_on(
                 if isinstance(event, Asked):
                     break
         await worker.drop("r", within=PATIENCE)
-        assert agent.halted == has_heirs
+        assert agent.halted == other_workers_exist
         assert (await office.broker.get(event.ask.id)).state == "asked", "that is for whoever has the run"
-        if has_heirs:
+        if other_workers_exist:
             working.cancel()
             worker.hold("r", is_ours=lambda: True)
             assert (await worker.work(wanted, turns=1)).is_lost, "it cannot be gone on with"

@@ -251,7 +251,7 @@ async def open_worker(
             journal = Journal(broker.store)
             is_alone = settings.database.startswith("sqlite:")
             if is_alone:  # whoever was here before is gone, since we hold its lock
-                await journal.bury(everybody=True)
+                await journal.expire_dead_workers(everybody=True)
             engine = Engine(journal, worker, clock=broker.clock, ttl=settings.lease, authors=authors, is_alone=is_alone)
             watched.append(watching.create_task(engine.serve()))
             try:

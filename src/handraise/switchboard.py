@@ -266,7 +266,7 @@ class _Inbox:
             answer.by, ask, channel=name, identity=identity, longest=self._channel.reach.longest, reply=reply
         )
         answer = replace(answer, by=person.name, via=name)
-        return (await self._broker.settle(id, answer, source=source(None, None, identity=identity))).ask()
+        return (await self._broker.answer_stored(id, answer, source=source(None, None, identity=identity))).ask()
 
     async def reject(self, id: str, *, reason: str | None = None, by: str = "", via: str = "") -> Ask:
         return await self.answer(id, Answer(rejected=True, reason=reason, by=by, via=via))

@@ -163,7 +163,7 @@ class Worker:
         self.clock = clock
         self.desk = desk
         self._live: dict[str, _Live] = {}
-        self.has_heirs = False  # whether there are other workers, which take over our runs when we leave or seem dead
+        self.other_workers_exist = False  # which take over our runs when we leave or seem dead
         self._halted: set[str] = set()
         self._held: dict[str, Callable[[], bool]] = {}  # the runs whose sessions are ours, and whether they still are
         self._awaited: dict[str, asyncio.Event] = {}  # the sessions that steps wait for; set when an order has ended
@@ -267,7 +267,9 @@ class Worker:
                 task.cancel()  # which kills an agent that is still being left in order
             await asyncio.wait(left, timeout=within)
 
-    async def take_back(self, session: str, *, reason: str = "its machine is gone, and the step began again") -> None:
+    async def withdraw_asks(
+        self, session: str, *, reason: str = "its machine is gone, and the step began again"
+    ) -> None:
         """Nobody takes an answer there any more: what is open is withdrawn, an untaken answer is told as not taken."""
         for ask in await self.left_open(session):
             if ask.state == "asked":
@@ -378,7 +380,7 @@ class _Live:
         self._record = record
         self.run_id = record.run
         self._session: Session | None = None
-        self._ear = _Ear(worker, record)
+        self._port = _SessionPort(worker, record)
         self._orders: dict[str, Order] = {}
         self._done: set[str] = set()
         self._has_order = asyncio.Event()
@@ -412,7 +414,7 @@ class _Live:
         self._has_order.set()
 
     async def run(self) -> None:
-        keeping = asyncio.create_task(self._ear.keep())
+        keeping = asyncio.create_task(self._port.keep())
         staleness = asyncio.create_task(self._watch_staleness())
         try:
             await self._run()
@@ -423,7 +425,7 @@ class _Live:
         finally:
             staleness.cancel()
             await self._leave()
-            await self._ear.close()
+            await self._port.close()
             await asyncio.wait([keeping])
             self._worker.forget(self._record.id)  # an order that came meanwhile finds the session anew
 
@@ -455,7 +457,7 @@ class _Live:
                 session, self._session = self._session, None
                 await session.close()
             # Nobody else takes back what it asked before it was left.
-            await self._worker.take_back(self._record.id, reason="its session was closed")
+            await self._worker.withdraw_asks(self._record.id, reason="its session was closed")
             self._outcome = _Outcome("done")
             await self._end(order)
             return False
@@ -478,7 +480,7 @@ class _Live:
         await self._write("running")
         self._aborted = ""
         self._turn = asyncio.create_task(self._turn_of(order))
-        self._ear.active()
+        self._port.active()
         if any(later.kind != "prompt" for later in self._orders.values()):  # that was said before it began
             await self._abort("it was aborted")
         try:
@@ -486,10 +488,10 @@ class _Live:
         except asyncio.CancelledError:
             if self._stopping or _own_task().cancelling():
                 return False
-            self._ear.notice(f"The turn ended: {self._aborted or 'it was aborted'}.", turn="aborted")
-            await self._ear.kept()
+            self._port.notice(f"The turn ended: {self._aborted or 'it was aborted'}.", turn="aborted")
+            await self._port.kept()
             if self._session is None:  # it was still being opened, and nobody took up what it had asked before
-                await self._worker.take_back(self._record.id, reason=self._aborted or "it was aborted")
+                await self._worker.withdraw_asks(self._record.id, reason=self._aborted or "it was aborted")
             is_stale = self._aborted.startswith(STALE)
             self._outcome = _Outcome("failed", error=self._aborted) if is_stale else _Outcome("idle")
         except HandraiseError as failed:
@@ -498,7 +500,7 @@ class _Live:
             log.exception("session %s broke", self._record.id)
             await self._fail("handraise broke here; the log of the worker says why")
         else:
-            await self._ear.kept()
+            await self._port.kept()
             handle = self._session.handle if self._session is not None else None
             self._outcome = _Outcome("idle", reply=said.text if said is not None else "", handle=handle)
         finally:
@@ -507,13 +509,13 @@ class _Live:
 
     async def _fail(self, error: str) -> None:
         log.warning("session %s failed", self._record.id)
-        self._ear.notice(f"The turn failed: {error}", turn="failed")
-        await self._ear.kept()
+        self._port.notice(f"The turn failed: {error}", turn="failed")
+        await self._port.kept()
         if self._session is not None:
             session, self._session = self._session, None
             with suppress(HandraiseError):
                 await session.close()
-        await self._worker.take_back(self._record.id, reason=f"the turn failed: {error}")
+        await self._worker.withdraw_asks(self._record.id, reason=f"the turn failed: {error}")
         self._outcome = _Outcome("failed", error=error)
 
     async def _turn_of(self, order: Order) -> Reply | None:
@@ -540,9 +542,9 @@ class _Live:
             run=record.run,
             step=record.step,
             cut=cut,
-            listener=self._ear,
+            listener=self._port,
         )
-        return await self._worker.agents[record.agent].open(self._ear, start)
+        return await self._worker.agents[record.agent].open(self._port, start)
 
     async def _abort(self, why: str) -> None:
         turn, session = self._turn, self._session
@@ -563,8 +565,8 @@ class _Live:
         if session is None:
             return
         try:
-            has_heirs = self._stopping and self.run_id is not None and self._worker.has_heirs
-            if has_heirs and isinstance(session, Haltable):
+            is_handed_over = self._stopping and self.run_id is not None and self._worker.other_workers_exist
+            if is_handed_over and isinstance(session, Haltable):
                 self._worker.halted(self._record.id)
                 await session.halt()
             else:
@@ -578,10 +580,10 @@ class _Live:
         if limit is None:
             return
         while True:
-            await self._ear.silent_for(limit)
+            await self._port.silent_for(limit)
             if self._turn is not None and not self._turn.done():
                 await self._abort(f"{STALE} for {limit:g} s")
-            self._ear.active()
+            self._port.active()
 
     async def _write(self, state: str, *, error: str | None = None, handle: Mapping[str, object] | None = None) -> None:
         await self._worker.sessions.write(
@@ -600,7 +602,7 @@ class _Live:
 STALE = "no sign of life"
 
 
-class _Ear:
+class _SessionPort:
     """What a session says and does goes through here: to the desk, to the record, and to the stale timer."""
 
     def __init__(self, worker: Worker, record: SessionRecord) -> None:

@@ -47,7 +47,7 @@ from handraise.policies import Forward, policy_for
 from handraise.policies.carried import carried
 from handraise.rules.book import Rulebook, answer_of
 from handraise.rules.risks import judge
-from handraise.stores import NOTHING_BESIDE, Beside, Change, NewAsk, Opened, Query, Store, writable
+from handraise.stores import NO_EXTRA_WRITES, AlsoWrite, Change, NewAsk, Opened, Query, Store, writable
 from handraise.tables.links import Links
 from handraise.tables.sessions import Sessions
 from handraise.tables.showings import Showings
@@ -64,7 +64,7 @@ from handraise.wire import (
 if TYPE_CHECKING:
     from handraise.channels import Showing
 
-__all__ = ["Broker", "Companion"]
+__all__ = ["Broker", "CommitHook"]
 
 log = logging.getLogger(__name__)
 
@@ -89,15 +89,14 @@ class _How(NamedTuple):
     owner: str
     worker: str | None
     base: str | None = None  # the id without its ordinal, where it has one
-    beside: Beside = NOTHING_BESIDE
+    also_write: AlsoWrite = NO_EXTRA_WRITES
 
 
-class Companion(Protocol):
-    """Whoever keeps a record of its own of what one kind of agent asks, which changes in the commit that closes the
-    ask."""
+class CommitHook(Protocol):
+    """Keeps a record of what one kind of agent asks. The record changes in the commit that closes the ask."""
 
-    async def closing(self, ask: Ask, answer: Answer | None, *, at: int) -> Beside:
-        """What is written beside it if this closes the ask; without an answer it is withdrawn."""
+    async def closing(self, ask: Ask, answer: Answer | None, *, at: int) -> AlsoWrite:
+        """What is also written if this closes the ask. Without an answer it is withdrawn."""
 
 
 class Broker:
@@ -127,7 +126,7 @@ class Broker:
         self.rules = rules or Rulebook(store)
         self.handling = handling or Handling()
         self.counts = Counts()
-        self.companions: dict[str, Companion] = {}  # by the name of the agent
+        self.commit_hooks: dict[str, CommitHook] = {}  # by the name of the agent
         self._keep = keep
         self._taken_within = None if taken_within is None else round(taken_within.total_seconds() * 1000)
         self._opening: dict[str, tuple[str, Ask]] = {}
@@ -150,7 +149,7 @@ class Broker:
         self._stack.callback(self.store.tail(self._told))
         self._stack.callback(self.feeds.close)
         self._stack.push_async_callback(self._flush_deliveries)
-        self._deadlines += await self.store.deadlines()  # beside those told while it was read
+        self._deadlines += await self.store.deadlines()  # and those told while it was read
         heapq.heapify(self._deadlines)
         for id in await self.store.untaken():
             self._expect_taking(id, since=self.clock.now())
@@ -182,7 +181,7 @@ class Broker:
         worker: str | None = None,
         ordinal: bool = False,
         wait: float | None = None,
-        beside: Beside = NOTHING_BESIDE,
+        also_write: AlsoWrite = NO_EXTRA_WRITES,
     ) -> Opened:
         """Raise a hand, or join the one raised before under the same id. Policy may have answered when this returns.
 
@@ -190,10 +189,10 @@ class Broker:
 
         `ordinal` is for ids that may repeat by accident: the desk adds a number to it, and joins the newest one only
         while that is open or its answer was not taken, so that an old answer never grants a new command.
-        `beside` is written in the commit that opens it.
+        `also_write` is written in the commit that opens it.
         Raises AskDoesNotFit, and AskDiffers where the id stands for something else.
         """
-        how = _How(handling=handling, owner=owner, worker=worker, beside=beside)
+        how = _How(handling=handling, owner=owner, worker=worker, also_write=also_write)
         if not ordinal:
             opening = self._open(ask, how, wait=wait)
             del ask  # so that a large one is let go of before it is written
@@ -231,7 +230,7 @@ class Broker:
         if kept is not None:
             self._opening[id] = row.content, kept
         try:
-            opened = await self.store.open(row, beside=how.beside)
+            opened = await self.store.open(row, also_write=how.also_write)
             if opened.how == "differs":
                 ask = kept or parse_ask(f"{{{row.content}}}")
                 same = _as_looked_up_before(ask, opened.stored.ask())
@@ -396,9 +395,9 @@ class Broker:
         An id that carries an ordinal may be given without it: the newest one is meant. `answer` is what a person said
         in the agent's own terminal: it closes the ask as `agent`'s, and the agent has it already.
         """
-        return (await self.take_back(id, reason=reason, answer=answer)).ask()
+        return (await self.withdraw_stored(id, reason=reason, answer=answer)).ask()
 
-    async def take_back(
+    async def withdraw_stored(
         self, id: str, *, reason: str | None = None, answer: Answer | None = None, source: str | None = None
     ) -> Stored:
         """`withdraw`, for those who want the text. `source` is where it came from, kept for the audit alone."""
@@ -414,47 +413,47 @@ class Broker:
             event="withdrawn",
             at=now,
             source=source,
-            beside=await self._beside_withdrawal(id, at=now),
+            also_write=await self._withdrawal_writes(id, at=now),
         )
         changed = await self.store.change(id, change)
         if changed is None:
             newest = (await self.store.newest([id])).get(id)
             if newest is None:
                 raise AskNotFound(id)
-            return await self.take_back(newest.id, reason=reason, answer=answer, source=source)
+            return await self.withdraw_stored(newest.id, reason=reason, answer=answer, source=source)
         self.counts.withdrawn += changed.done
         if changed.done or changed.stored.state == "withdrawn":
             return changed.stored
         raise _already_answered(changed.stored)
 
-    async def _beside(self, ask: Ask, answer: Answer | None, *, at: int) -> Beside:
-        companion = self.companions.get(ask.origin.agent)
-        return NOTHING_BESIDE if companion is None else await companion.closing(ask, answer, at=at)
+    async def _hook_writes(self, ask: Ask, answer: Answer | None, *, at: int) -> AlsoWrite:
+        hook = self.commit_hooks.get(ask.origin.agent)
+        return NO_EXTRA_WRITES if hook is None else await hook.closing(ask, answer, at=at)
 
-    async def _beside_answer(self, ask: Ask, answer: Answer, *, at: int) -> Beside:
-        """What a companion writes, and the rules that an `always` makes: an agent may ask again at once."""
-        beside = await self._beside(ask, answer, at=at)
+    async def _answer_writes(self, ask: Ask, answer: Answer, *, at: int) -> AlsoWrite:
+        """What a commit hook writes, and the rules that an `always` makes: an agent may ask again at once."""
+        also_write = await self._hook_writes(ask, answer, at=at)
         # What an agent says of its own terminal lasts there. Here whoever may only ask would make rules for others.
         if answer.reply != "always" or answer.by == BY_AGENT:
-            return beside
+            return also_write
         kept = self.rules.keeping(ask, answer, owner=(await self.stored(ask.id)).owner, at=at)
-        return beside._replace(statements=[*beside.statements, *kept])
+        return also_write._replace(statements=[*also_write.statements, *kept])
 
-    def _taken_by_companion(self, stored: Stored) -> None:
+    def _taken_in_commit(self, stored: Stored) -> None:
         """What is in its record by the same commit has arrived."""
-        if stored.agent in self.companions:
+        if stored.agent in self.commit_hooks:
             self.delivered(stored.id)
 
-    async def _beside_withdrawal(self, id: str, *, at: int) -> Beside:
-        stored = await self.store.get(id) if self.companions else None
-        if stored is None or stored.agent not in self.companions:
-            return NOTHING_BESIDE
-        return await self._beside(stored.ask(), None, at=at)
+    async def _withdrawal_writes(self, id: str, *, at: int) -> AlsoWrite:
+        stored = await self.store.get(id) if self.commit_hooks else None
+        if stored is None or stored.agent not in self.commit_hooks:
+            return NO_EXTRA_WRITES
+        return await self._hook_writes(stored.ask(), None, at=at)
 
     async def _answered_there(self, id: str, answer: Answer, *, source: str | None) -> Stored | None:
         """The ask, settled by what the agent learned without us; None where that cannot be its answer."""
         try:
-            settled = await self.settle(id, replace(answer, by=BY_AGENT, at=None), source=source)
+            settled = await self.answer_stored(id, replace(answer, by=BY_AGENT, at=None), source=source)
         except AskWithdrawn:
             return await self.stored(id)
         except AskNotFound:  # its ordinal is missing, or it is not there
@@ -478,30 +477,30 @@ class Broker:
 
         Raises AnswerDoesNotFit with every problem and leaves the ask open; AskNotFound; AskWithdrawn.
         """
-        return (await self.settle(id, answer)).ask()
+        return (await self.answer_stored(id, answer)).ask()
 
     async def reject(self, id: str, *, reason: str | None = None, by: str = "", via: str = "") -> Ask:
         """Refuse it, finally. The reason reaches the agent."""
         return await self.answer(id, Answer(rejected=True, reason=reason, by=by, via=via))
 
-    async def settle(
+    async def answer_stored(
         self,
         id: str,
         answer: Answer,
         *,
-        again: bool = True,
+        allow_repeat: bool = True,
         source: str | None = None,
-        beside: Beside | None = None,
+        also_write: AlsoWrite | None = None,
     ) -> Stored:
         """`answer`, for those who want the text rather than the record. `source` is kept for the audit alone.
 
-        Without `again` only the first one is let through: the same answer a second time is AlreadyAnswered too.
-        `beside` is for a companion that closes its own ask: it is written in the same commit, and what it answers
+        Without `allow_repeat` only the first one is let through: the same answer a second time is AlreadyAnswered too.
+        `also_write` is for a commit hook that closes its own ask: it is written in the same commit, and what it answers
         stands as it is, also where the question offers other choices.
         """
         try:
             ask = await self._content(id)
-            fitted = fit(ask, answer) if beside is None else answer
+            fitted = fit(ask, answer) if also_write is None else answer
         except AnswerDoesNotFit:
             stored = await self.stored(id)
             if stored.state == "asked":
@@ -516,7 +515,7 @@ class Broker:
             event=told,
             at=now,
             source=source,
-            beside=await self._beside_answer(ask, fitted, at=now) if beside is None else beside,
+            also_write=await self._answer_writes(ask, fitted, at=now) if also_write is None else also_write,
         )
         del ask  # a large one is not held while the answer is written
         changed = await self.store.change(id, change)
@@ -524,19 +523,19 @@ class Broker:
             raise AskNotFound(id)
         if changed.done:
             self.counts.decided(fitted.by, after=now - changed.stored.asked_at)
-            self._taken_by_companion(changed.stored)
+            self._taken_in_commit(changed.stored)
             return changed.stored
         winner = changed.stored.settled()
-        if again and winner is not None and winner.same_as(fitted):
+        if allow_repeat and winner is not None and winner.same_as(fitted):
             return changed.stored
         self.counts.races_lost += 1
         raise _lost(changed.stored)
 
     async def keep_waiting(self, id: str) -> Ask:
         """Move the deadline by the time the ask was given. Without a deadline there is nothing to move."""
-        return (await self.extend(id)).ask()
+        return (await self.keep_waiting_stored(id)).ask()
 
-    async def extend(self, id: str, *, source: str | None = None) -> Stored:
+    async def keep_waiting_stored(self, id: str, *, source: str | None = None) -> Stored:
         """`keep_waiting`, for those who want the text. `source` is kept for the audit alone."""
         stored = await self.stored(id)
         now = self.clock.now()
@@ -623,7 +622,7 @@ class Broker:
         changed = await self.store.change(id, await self._closed_by_policy(stored, answer, at=now))
         if changed is not None and changed.done:
             self.counts.decided(BY_UNSEEN, after=now - stored.asked_at)
-            self._taken_by_companion(changed.stored)
+            self._taken_in_commit(changed.stored)
 
     # Reading ----------------------------------------------------------------------------------------------
 
@@ -761,7 +760,7 @@ class Broker:
             for changed in await self.store.change_all(closings):
                 if changed is not None and changed.done:
                     self.counts.decided("policy:timeout", after=now - changed.stored.asked_at)
-                    self._taken_by_companion(changed.stored)
+                    self._taken_in_commit(changed.stored)
         except StoreError as failure:
             log.error("%d deadlines could not be written, trying again: %s", len(due), failure)
             for id in due:
@@ -778,11 +777,11 @@ class Broker:
 
     async def _closed_by_policy(self, stored: Stored, answer: Answer, *, at: int, due: int | None = None) -> Change:
         state, told = _closing(answer)
-        beside = NOTHING_BESIDE
-        if stored.agent in self.companions:
-            beside = await self._beside(stored.ask(), answer, at=at)
+        also_write = NO_EXTRA_WRITES
+        if stored.agent in self.commit_hooks:
+            also_write = await self._hook_writes(stored.ask(), answer, at=at)
         closing = {"state": state, "answer": answer_text(answer, at=at)}
-        return Change(states=("asked",), set=closing, event=told, at=at, due=due, beside=beside)
+        return Change(states=("asked",), set=closing, event=told, at=at, due=due, also_write=also_write)
 
     def _expect_taking(self, id: str, *, since: int) -> None:
         if self._taken_within is None:

@@ -22,7 +22,7 @@ from handraise.chat.contract import AGENT, cut_off, error_block, inserted_text, 
 from handraise.chat.transcript import ChatRecord, Said, Transcript, title_of
 from handraise.chat.writing import Asked, Draft, ModelFailed, Writer
 from handraise.errors import AlreadyAnswered, AskWithdrawn, ChatBusy, HandraiseError, SettingsError
-from handraise.stores import NOTHING_BESIDE, Beside
+from handraise.stores import NO_EXTRA_WRITES, AlsoWrite
 
 __all__ = ["Chats", "Piece"]
 
@@ -66,7 +66,7 @@ class Chats:
 
     async def __aenter__(self) -> Self:
         await self._writer.__aenter__()
-        self._broker.companions[AGENT] = self
+        self._broker.commit_hooks[AGENT] = self
         self._hush = self.transcript.hear(self._wake.set)
         self._wake.set()
         self._serving = asyncio.create_task(self._serve())
@@ -81,7 +81,7 @@ class Chats:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        del self._broker.companions[AGENT]
+        del self._broker.commit_hooks[AGENT]
         await self._writer.__aexit__(kind, value, trace)
 
     def hear(self, listener: Callable[[Piece], None]) -> Callable[[], None]:
@@ -132,10 +132,12 @@ class Chats:
         id: str | None
         if asked is not None:
             answer = Answer(answers=((text,),), by=by, via=via)
-            beside, id = self.transcript.answering(asked, text, at=now, by_hand=True, nonce=nonce)
+            also_write, id = self.transcript.answering(asked, text, at=now, by_hand=True, nonce=nonce)
             # Somebody who was faster is not overruled: the message finds a chat in which a reply is written.
             with suppress(AlreadyAnswered, AskWithdrawn):
-                await self._broker.settle(_ask_of(asked), answer, again=False, source=source, beside=beside)
+                await self._broker.answer_stored(
+                    _ask_of(asked), answer, allow_repeat=False, source=source, also_write=also_write
+                )
         else:
             id = await self.transcript.say(chat, text, nonce=nonce, at=now)
             if id is not None and not record.title:
@@ -175,15 +177,15 @@ class Chats:
                 log.info("the question of chat %s was settled before it was deleted: %s", chat, over.code)
         await self.transcript.delete(chat)
 
-    # The companion of asks ------------------------------------------------------------------------------------
+    # The commit hook of asks ----------------------------------------------------------------------------------
 
-    async def closing(self, ask: Ask, answer: Answer | None, *, at: int) -> Beside:
+    async def closing(self, ask: Ask, answer: Answer | None, *, at: int) -> AlsoWrite:
         asked = await self._asked_in(ask.id)
         if asked is None:
-            return NOTHING_BESIDE
+            return NO_EXTRA_WRITES
         text = None if answer is None or answer.rejected else inserted_text(ask, answer)
-        beside, _ = self.transcript.answering(asked, text, at=at)
-        return beside
+        also_write, _ = self.transcript.answering(asked, text, at=at)
+        return also_write
 
     async def _asked_in(self, ask: str) -> Said | None:
         """The message that asked, if that is one of ours."""
@@ -278,8 +280,8 @@ class Chats:
         ask = to_ask(asked.call, id=_ask_of(said), chat=said.chat)
         draft.add(question_block(asked.call, ask=ask.id, tool_call=asked.tool_call))
         written = replace(said, state="done", blocks=draft.blocks, raw=draft.raw())
-        beside = self.transcript.asking(written, ask=ask.id, at=self._broker.clock.now())
-        await self._broker.open(ask, handling=Handling(), beside=beside)
+        also_write = self.transcript.asking(written, ask=ask.id, at=self._broker.clock.now())
+        await self._broker.open(ask, handling=Handling(), also_write=also_write)
         if (await self.transcript.get(said.chat)).ask != ask.id:  # given up by another desk meanwhile
             await self._broker.withdraw(ask.id, reason="the chat has moved on")
 

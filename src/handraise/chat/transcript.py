@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from handraise.chat.contract import Block, content_block, question_of, rejected, replied
 from handraise.errors import ChatNotFound
-from handraise.stores import Beside, Database, Row, Statement, writable
+from handraise.stores import AlsoWrite, Database, Row, Statement, writable
 from handraise.tables.keys import Keys
 from handraise.wire import time_text
 
@@ -192,7 +192,7 @@ class Transcript:
 
     def answering(
         self, said: Said, text: str | None, *, at: int, by_hand: bool = False, nonce: str | None = None
-    ) -> tuple[Beside, str]:
+    ) -> tuple[AlsoWrite, str]:
         """What is written with the answer to the question that a message ends with, and the id of the message that
         the answer becomes; without a text it is rejected, and there is none.
 
@@ -212,7 +212,7 @@ class Transcript:
         ]
         if text is not None:
             statements.append(_insert(id, said.chat, text, at=at, nonce=nonce))
-        return Beside(statements, TOPIC), id
+        return AlsoWrite(statements, TOPIC), id
 
     async def again(self, chat: str, *, at: int) -> bool:
         """Want another reply in the place of the last one. False where somebody writes or a question waits."""
@@ -273,9 +273,9 @@ class Transcript:
         """The reply is over, and the chat waits for a person."""
         await self._database.write_all(*_over(said, state="idle", ask=None, at=at), topic=TOPIC)
 
-    def asking(self, said: Said, *, ask: str, at: int) -> Beside:
+    def asking(self, said: Said, *, ask: str, at: int) -> AlsoWrite:
         """What is written with the question that a reply ends with."""
-        return Beside(_over(said, state="asking", ask=ask, at=at), TOPIC)
+        return AlsoWrite(_over(said, state="asking", ask=ask, at=at), TOPIC)
 
     @property
     def _until(self) -> str:

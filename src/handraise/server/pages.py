@@ -194,7 +194,7 @@ class Pages:
         """Carry out what a button says. The form again, with what was typed, where something is missing or wrong."""
         card = _Card(t, stored)
         if typed.button == "wait":
-            stored = await self._broker.extend(stored.id, source=source)
+            stored = await self._broker.keep_waiting_stored(stored.id, source=source)
             return _Card(t, stored).form(typed, notice=t("link.waited"))
         if typed.button == "allow" and card.refusal is not None:
             return card.form(typed, problems=_Problems(page=[t("link.atDesk")]), status=403)
@@ -211,7 +211,7 @@ class Pages:
             via=link.via,
         )
         try:
-            stored = await self._broker.settle(stored.id, answer, again=False, source=source)
+            stored = await self._broker.answer_stored(stored.id, answer, allow_repeat=False, source=source)
         except AnswerDoesNotFit as unfit:
             return card.form(typed, problems=_Problems.of(unfit), status=422)
         await self._links.use(link)

@@ -16,9 +16,9 @@ from handraise.stores._asks import SETTLED, writable
 from handraise.wire import Stored, StoredEvent
 
 __all__ = [
-    "NOTHING_BESIDE",
+    "NO_EXTRA_WRITES",
     "SETTLED",
-    "Beside",
+    "AlsoWrite",
     "Change",
     "Changed",
     "Database",
@@ -42,14 +42,14 @@ Tail: TypeAlias = Callable[[Sequence[StoredEvent]], None]
 Page: TypeAlias = tuple[str, Sequence[str], Sequence[Row]]  # of a table: its name, columns, whole rows
 
 
-class Beside(NamedTuple):
+class AlsoWrite(NamedTuple):
     """What another room writes in the commit that opens or closes an ask, and only if that write was the one."""
 
     statements: Sequence[Statement] = ()
     topic: str | None = None  # told to those who hear it, once it is committed
 
 
-NOTHING_BESIDE = Beside()
+NO_EXTRA_WRITES = AlsoWrite()
 
 
 class NewAsk(NamedTuple):
@@ -90,7 +90,7 @@ class Change(NamedTuple):
     due: int | None = None  # only if its deadline is at or before this
     empty: tuple[str, ...] = ()  # only if nothing stands in these columns yet
     source: str | None = None  # who did it and from where, as JSON; kept with the event for the audit, told to nobody
-    beside: Beside = NOTHING_BESIDE
+    also_write: AlsoWrite = NO_EXTRA_WRITES
 
 
 class Changed(NamedTuple):
@@ -182,7 +182,7 @@ class Database(Protocol):
 
 
 class Store(Database, Protocol):
-    async def open(self, new: NewAsk, *, beside: Beside = NOTHING_BESIDE) -> Opened:
+    async def open(self, new: NewAsk, *, also_write: AlsoWrite = NO_EXTRA_WRITES) -> Opened:
         """Write a new ask, or find the one that has its id; one that was withdrawn opens again."""
 
     async def change(self, id: str, change: Change) -> Changed | None:

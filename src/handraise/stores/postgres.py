@@ -29,8 +29,8 @@ from uuid import uuid4
 from handraise.clock import Backoff
 from handraise.errors import SettingsError, StoreError, StoreFailed
 from handraise.stores import (
-    NOTHING_BESIDE,
-    Beside,
+    NO_EXTRA_WRITES,
+    AlsoWrite,
     Change,
     Changed,
     NewAsk,
@@ -205,7 +205,7 @@ _DEFAULT_PATIENCE = Patience()
 class _Open(NamedTuple):
     id: str
     new: NewAsk
-    beside: Beside
+    also_write: AlsoWrite
 
     def is_done(self, result: Opened) -> bool:
         return result.how in ("new", "reopened")
@@ -216,8 +216,8 @@ class _Alter(NamedTuple):
     change: Change
 
     @property
-    def beside(self) -> Beside:
-        return self.change.beside
+    def also_write(self) -> AlsoWrite:
+        return self.change.also_write
 
     def is_done(self, result: Changed | None) -> bool:
         return result is not None and result.done
@@ -318,8 +318,8 @@ class PostgresStore:
 
     # Asks -------------------------------------------------------------------------------------------------
 
-    async def open(self, new: NewAsk, *, beside: Beside = NOTHING_BESIDE) -> Opened:
-        [opened] = await self._write(_Open(new.id, new, beside))
+    async def open(self, new: NewAsk, *, also_write: AlsoWrite = NO_EXTRA_WRITES) -> Opened:
+        [opened] = await self._write(_Open(new.id, new, also_write))
         return opened  # type: ignore[no-any-return]
 
     async def change(self, id: str, change: Change) -> Changed | None:
@@ -538,7 +538,9 @@ class PostgresStore:
         done: asyncio.Future[list[Any]] = self._loop.create_future()
         if len(self._waiting) >= MOST_WAITING and (trouble := self._troubles.get("writing")):
             raise StoreFailed(f"{trouble}; too many wait for it already. Nothing of this was kept; try again later")
-        told = [step.beside.topic for step in steps if not isinstance(step, _Free) and step.beside.topic is not None]
+        told = [
+            step.also_write.topic for step in steps if not isinstance(step, _Free) and step.also_write.topic is not None
+        ]
         self._waiting.append(_Operation(steps, done, self._loop.time(), [*topics, *told]))
         self._is_idle.clear()
         self._has_work.set()
@@ -673,8 +675,8 @@ class PostgresStore:
         for at, step in enumerate(steps):
             if isinstance(step, _Free):  # last: pruning must see the events of its own commit
                 results[at] = await step.run(connection)
-            elif step.beside.statements and step.is_done(results[at]):
-                for sql, values in step.beside.statements:
+            elif step.also_write.statements and step.is_done(results[at]):
+                for sql, values in step.also_write.statements:
                     await connection.execute(_numbered(sql), *values)
         return _Written(batch, results, before, events, number)
 

@@ -25,8 +25,8 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from handraise.errors import StoreError, StoreFailed, StoreInUse
 from handraise.stores import (
-    NOTHING_BESIDE,
-    Beside,
+    NO_EXTRA_WRITES,
+    AlsoWrite,
     Change,
     Changed,
     NewAsk,
@@ -162,7 +162,7 @@ class SqliteStore:
 
     # Asks -------------------------------------------------------------------------------------------------
 
-    async def open(self, new: NewAsk, *, beside: Beside = NOTHING_BESIDE) -> Opened:
+    async def open(self, new: NewAsk, *, also_write: AlsoWrite = NO_EXTRA_WRITES) -> Opened:
         def run(connection: sqlite3.Connection, told: _Events) -> Opened:
             row = connection.execute(_OPEN, (told.seq + 1, *new[:-1])).fetchone()
             if row is not None:
@@ -172,7 +172,7 @@ class SqliteStore:
                     before = stored._replace(state="asked", answer=None)
                     told.tell(new.events[0], at=new.asked_at, stored=before)
                 told.tell(new.events[-1], at=new.asked_at, stored=stored)
-                _write_beside(connection, beside)
+                _also_write(connection, also_write)
                 return Opened("new" if stored.openings == 1 else "reopened", stored)
             stored = Stored._make(connection.execute(FIND_ID, (new.id,)).fetchone())
             if stored.content != new.content:
@@ -182,17 +182,17 @@ class SqliteStore:
                 stored = stored._replace(worker=new.worker)
             return Opened("joined", stored)
 
-        return await self._write(run, topics=_only(beside.topic))
+        return await self._write(run, topics=_only(also_write.topic))
 
     async def change(self, id: str, change: Change) -> Changed | None:
         return await self._write(
-            lambda connection, told: _change(connection, told, id, change), topics=_only(change.beside.topic)
+            lambda connection, told: _change(connection, told, id, change), topics=_only(change.also_write.topic)
         )
 
     async def change_all(self, changes: Sequence[tuple[str, Change]]) -> list[Changed | None]:
         return await self._write(
             lambda connection, told: [_change(connection, told, id, change) for id, change in changes],
-            topics=[change.beside.topic for _, change in changes if change.beside.topic is not None],
+            topics=[change.also_write.topic for _, change in changes if change.also_write.topic is not None],
         )
 
     async def get(self, id: str) -> Stored | None:
@@ -575,14 +575,14 @@ def _change(connection: sqlite3.Connection, told: _Events, id: str, change: Chan
         if stored.content is None:
             stored = stored._replace(content=connection.execute(_CONTENT, (stored.seq,)).fetchone()[0])
         told.tell(change.event, at=change.at, stored=stored, source=change.source)
-        _write_beside(connection, change.beside)
+        _also_write(connection, change.also_write)
         return Changed(True, stored)
     row = connection.execute(FIND_ID, (id,)).fetchone()
     return None if row is None else Changed(False, Stored._make(row))
 
 
-def _write_beside(connection: sqlite3.Connection, beside: Beside) -> None:
-    for sql, values in beside.statements:
+def _also_write(connection: sqlite3.Connection, also_write: AlsoWrite) -> None:
+    for sql, values in also_write.statements:
         connection.execute(sql, values)
 
 

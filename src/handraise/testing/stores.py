@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from handraise.asks import Answer, Option, Question
 from handraise.errors import StoreFailed
-from handraise.stores import Beside, Change, NewAsk, Opened, Page, Query, Store
+from handraise.stores import AlsoWrite, Change, NewAsk, Opened, Page, Query, Store
 from handraise.testing.cases import Case, Report, run_cases
 from handraise.testing.samples import a_permission, an_ask
 from handraise.wire import StoredEvent, answer_text, content_text
@@ -214,21 +214,21 @@ async def what_is_written_beside_an_ask_is_written_with_it_or_not_at_all(subject
     async def mentioned() -> list[str]:
         return [id for (id,) in await subject.store.read("select id from sessions order by id")]
 
-    await subject.store.open(row("a"), beside=_beside("opened"))
-    await subject.store.open(row("a"), beside=_beside("joined"))
-    await subject.store.open(row("a", content="{}"), beside=_beside("differs"))
+    await subject.store.open(row("a"), also_write=_beside("opened"))
+    await subject.store.open(row("a"), also_write=_beside("joined"))
+    await subject.store.open(row("a", content="{}"), also_write=_beside("differs"))
     assert await mentioned() == ["opened"], "what was beside an opening is kept if it was the one, and only then"
     first, second, unknown = await asyncio.gather(
-        subject.store.change("a", closing(said("ana"))._replace(beside=_beside("won"))),
-        subject.store.change("a", closing(said("ben"))._replace(beside=_beside("lost"))),
-        subject.store.change("x", closing()._replace(beside=_beside("unknown"))),
+        subject.store.change("a", closing(said("ana"))._replace(also_write=_beside("won"))),
+        subject.store.change("a", closing(said("ben"))._replace(also_write=_beside("lost"))),
+        subject.store.change("x", closing()._replace(also_write=_beside("unknown"))),
     )
     assert first is not None and first.done and second is not None and not second.done and unknown is None
     assert await mentioned() == ["opened", "won"], "what was beside a change is kept if it was the one, and only then"
     await _until(lambda: heard["rooms"], "nobody heard the topic of what was written beside")
     await subject.store.open(row("b"))
     try:
-        await subject.store.change_all([("b", closing()._replace(beside=_beside("won")))])  # that key is taken
+        await subject.store.change_all([("b", closing()._replace(also_write=_beside("won")))])  # that key is taken
     except Exception:
         stored = await subject.store.get("b")
         assert stored is not None and stored.state == "asked", "an ask was closed without what was beside it"
@@ -1026,9 +1026,9 @@ async def _ask_and_answer(store: Store, id: str) -> None:
     await store.change(id, closing())
 
 
-def _beside(session: str) -> Beside:
+def _beside(session: str) -> AlsoWrite:
     insert = "insert into sessions (id, agent, created_at) values (?, ?, ?)"
-    return Beside([(insert, (session, "scripted", NOW))], topic="rooms")
+    return AlsoWrite([(insert, (session, "scripted", NOW))], topic="rooms")
 
 
 async def _mention(store: Store, session: str, *, topic: str | None = None) -> list[tuple[Any, ...]]:

@@ -78,7 +78,7 @@ class Hands(Protocol):
     """What the engine needs of a worker: sessions with agents, and questions of its own."""
 
     name: str
-    has_heirs: bool  # whether there are other workers; the engine says so
+    other_workers_exist: bool  # the engine says so
 
     async def work(self, wanted: NewSession, *, turns: int) -> Outcome:
         """Start the session unless it is there, and wait until so many of its turns have ended."""
@@ -103,7 +103,7 @@ class Hands(Protocol):
     async def drop(self, run: str, *, within: float) -> None:
         """It is not ours any more: end its agents here, without needing the database. Nothing is withdrawn."""
 
-    async def take_back(self, session: str) -> None:
+    async def withdraw_asks(self, session: str) -> None:
         """Withdraw what a session asks whose machine is gone."""
 
 
@@ -350,9 +350,9 @@ class Engine:
             try:
                 if loop.time() - looked >= self._ttl / 4 and self.is_sure():
                     looked = loop.time()
-                    await self._journal.bury()
+                    await self._journal.expire_dead_workers()
                     await self._lasted()
-                    self._hands.has_heirs = await self._journal.has_others(self._id)
+                    self._hands.other_workers_exist = await self._journal.other_workers_exist(self._id)
                     self._due = await self._journal.next_due()
                 await self._wake_some()
                 await self._cancel_some()
@@ -758,7 +758,7 @@ class _Execution:
                 outcome = await self._hands.work(wanted, turns=turn)
                 if outcome.is_lost:
                     await self._journal.abandon(self._claim, session, at=self._clock.now())
-                    await self._hands.take_back(session)
+                    await self._hands.withdraw_asks(session)
                     raise _Uncounted("the machine that its agent ran on is gone; it begins again")
                 if outcome.reply is None:
                     raise StepFailed(outcome.error or "the agent said nothing")

@@ -440,7 +440,7 @@ class Journal:
         )
         return bool(beaten)
 
-    async def bury(self, *, everybody: bool = False) -> int:
+    async def expire_dead_workers(self, *, everybody: bool = False) -> int:
         """Declare those dead whose lease is over, which frees their runs."""
         if not everybody:
             late = await self._database.read(
@@ -451,7 +451,7 @@ class Journal:
         condition = "" if everybody else f"where lease_until < {self._database.clock}"
         return len(await self._database.write(f"delete from workers {condition} returning id", topic=TOPIC))  # noqa: S608
 
-    async def has_others(self, worker: str) -> bool:
+    async def other_workers_exist(self, worker: str) -> bool:
         return bool(await self._database.read("select 1 from workers where id <> ? limit 1", worker))
 
     async def leave(self, worker: str) -> None:

@@ -181,7 +181,7 @@ class _Desk:
         token: Token = request.scope["token"]
         answer = replace(answer, by=token.name, via=VIA)
         try:
-            await self._broker.settle(ask.id, answer, again=False, source=source_of(request.scope))
+            await self._broker.answer_stored(ask.id, answer, allow_repeat=False, source=source_of(request.scope))
         except AnswerDoesNotFit as unfit:
             raise _bad_request(str(unfit), kind="Payload") from None
         except (AskNotFound, AlreadyAnswered, AskWithdrawn):

@@ -75,7 +75,7 @@ class _Desk:
         ask = await self._waiting(run, id)
         answer = _answer(ask, raw, by=token.name)
         try:
-            await self._broker.settle(ask.id, answer, again=False, source=source_of(request.scope))
+            await self._broker.answer_stored(ask.id, answer, allow_repeat=False, source=source_of(request.scope))
         except AnswerDoesNotFit as unfit:
             raise _Refusal(400, unfit.message) from None
         except (AskNotFound, AlreadyAnswered, AskWithdrawn):

@@ -52,7 +52,7 @@ def routes(broker: Broker) -> list[Route]:
         stored = await broker.stored(id)
         if stored.session != session or stored.ask().permission is not None:
             raise AskNotFound(id)
-        await broker.settle(id, answer, source=source_of(request.scope))
+        await broker.answer_stored(id, answer, source=source_of(request.scope))
         return Response(status_code=204)
 
     # One open-ended part each: with two, a long path would take the matcher quadratic time.

@@ -341,7 +341,7 @@ class _Door:
         return (await self._broker.wait(id)).ask()
 
     async def settle(self, id: str, answer: Answer, *, again: bool, source: str) -> None:
-        await self._broker.settle(id, answer, again=again, source=source)
+        await self._broker.answer_stored(id, answer, allow_repeat=again, source=source)
 
     async def withdraw(self, id: str, *, reason: str) -> None:
         await self._broker.withdraw(id, reason=reason)

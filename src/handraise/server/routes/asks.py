@@ -237,13 +237,13 @@ class AskRoutes:
         token: Token = scope["token"]
         if token.owner:
             id = (await self._seen(token, id)).id
-        return await self._broker.settle(id, answer, source=source_of(scope))
+        return await self._broker.answer_stored(id, answer, source=source_of(scope))
 
     async def _keep_waiting(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "answer")
         await read_body(scope, receive)
         stored = await self._seen(token, id)
-        await self._tell(send, await self._broker.extend(stored.id, source=source_of(scope)))
+        await self._tell(send, await self._broker.keep_waiting_stored(stored.id, source=source_of(scope)))
 
     async def _withdraw(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "ask")
@@ -252,7 +252,9 @@ class AskRoutes:
         if body.answer is not None:
             said = body.answer.answer(by="", via=body.answer.via or "terminal")
             said = replace(said, rejected=body.answer.rejected)
-        taken = await self._broker.take_back(token.own_id(id), reason=body.reason, answer=said, source=source_of(scope))
+        taken = await self._broker.withdraw_stored(
+            token.own_id(id), reason=body.reason, answer=said, source=source_of(scope)
+        )
         await self._tell(send, taken)
 
     async def _link(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:

@@ -195,7 +195,9 @@ class _Caller:
         return answer
 
     async def withdraw(self, id: str, *, reason: str | None = None, answer: Answer | None = None) -> Ask:
-        stored = await self._broker.take_back(self._token.own_id(id), reason=reason, answer=answer, source=self._source)
+        stored = await self._broker.withdraw_stored(
+            self._token.own_id(id), reason=reason, answer=answer, source=self._source
+        )
         return stored.ask()
 
     def delivered(self, id: str, *, error: str | None = None) -> None:

@@ -141,7 +141,7 @@ class _Door:
         return stored.ask()
 
     async def withdraw(self, id: str, *, reason: str | None = None) -> Ask:
-        stored = await self._broker.take_back(self._token.own_id(id), reason=reason, source=self._source)
+        stored = await self._broker.withdraw_stored(self._token.own_id(id), reason=reason, source=self._source)
         return stored.ask()
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
