@@ -12,7 +12,8 @@ import uvloop
 
 from handraise.app import open_store
 from handraise.asks import Answer, Ask, Option, Origin, Question
-from handraise.broker import DELIVERIES_AFTER, Broker
+from handraise.broker import Broker
+from handraise.broker.deliveries import DELIVERIES_AFTER
 from handraise.stores import Change, NewAsk, Query
 from handraise.wire import answer_text, content_text
 

@@ -16,7 +16,8 @@ import pytest
 from handraise import Desk
 from handraise.app import open_store
 from handraise.asks import Answer, Ask, Option, Question
-from handraise.broker import MOST_AT_ONCE, Broker
+from handraise.broker import Broker
+from handraise.broker.pruning import MOST_AT_ONCE
 from handraise.channels.terminal import Terminal
 from handraise.client import Client
 from handraise.config import Settings, load
