@@ -16,7 +16,7 @@ from handraise.agents.codex.translate import COMMAND, FILES
 from handraise.agents.codex.translate import to_ask as codex_ask
 from handraise.agents.opencode.translate import to_ask as opencode_ask
 from handraise.asks import Ask, Origin, Permission
-from handraise.asks.card import object_of, shown_paths, whole_of
+from handraise.asks.card import parts_of, shown_paths, whole_of
 from handraise.asks.places import resolve
 from handraise.rules import MOST_PATHS, Decision, Rule, decide
 from handraise.rules.reading import parse_rule
@@ -260,14 +260,14 @@ async def test_where_a_link_leads_is_judged_and_shown(tmp_path: Path) -> None:
     ask = await resolve(Ask(id="1", permission=permission, origin=origin))
     assert set(judge(ask).risks) >= {"later"}
     assert judge(ask).only_at_desk == "it can do harm"
-    assert shown_paths(permission_of(ask)) == [f"notes.txt → {outside}"]
+    assert shown_paths(permission_of(ask)) == (f"notes.txt → {outside}",)
     assert str(outside) in whole_of(permission_of(ask))
     (shop / "plain.txt").write_text("")
     for cwd in (shop, tmp_path / "other"):  # a folder that is itself reached by a link
         for path in ("plain.txt", str(cwd / "plain.txt")):
             plain = Permission(tool="Edit", paths=(path,), cwd=str(cwd), input={"file_path": path})
             there = await resolve(Ask(id="1", permission=plain, origin=replace(origin, cwd=str(cwd))))
-            assert shown_paths(permission_of(there)) == [path]
+            assert shown_paths(permission_of(there)) == (path,)
             assert judge(there).risks == ()
 
 
@@ -284,9 +284,9 @@ def test_a_plan_that_wants_to_do_something_is_none(more: dict[str, Any]) -> None
     assert judged.only_at_desk is not None
     assert judged.doubt == "it is called a plan and wants to do something"
     assert decided(ask, rule("plan", "allow"), rule("*", "allow"), rule("shell", "allow")) is None
-    named, text = object_of(permission_of(ask))
-    assert "Be good." in text
-    assert named or "diff" in more
+    parts = {part.name: part.text for part in parts_of(permission_of(ask))}
+    assert "Be good." in parts["arguments"]
+    assert {"plan", "arguments"} & parts.keys() == {"arguments"} and len(parts) == 2
     assert judge(wanting("ExitPlanMode", kind="plan", input={"plan": "Be good."})).only_at_desk is None
 
 

@@ -20,12 +20,13 @@ from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.utils import get_cwidth
 
 from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, Scope
+from handraise.asks.changes import changed_files
 from handraise.broker import Broker
 from handraise.channels import Inbox
 from handraise.channels.terminal import Terminal
 from handraise.channels.terminal.filling import Edit, Form, GoTo, Keep, Send, Unfold
 from handraise.channels.terminal.full import notifies
-from handraise.channels.terminal.painting import Painter, changed_files
+from handraise.channels.terminal.painting import Painter
 from handraise.channels.terminal.reading import Wait
 from handraise.errors import DeskUnreachable
 from handraise.stores.sqlite import MEMORY, SqliteStore
@@ -414,7 +415,7 @@ DIFF = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-\told\n+\tnew  \n--- a/b.py\n+++ /
 
 def test_a_diff_begins_with_its_files() -> None:
     edit = permission(tool="Edit", command=None, paths=("a.py", "b.py"), diff=DIFF)
-    assert changed_files(edit.permission or Permission(tool="")) == [("a.py", 1, 1), ("b.py", 0, 2)]
+    assert changed_files(DIFF) == [("a.py", 1, 1), ("b.py", 0, 2)]
     drawn = card(edit)
     assert "  claude wants to change 2 files\n  a.py  +1 -1\n  b.py  +0 -2\n" in drawn
     assert "  │ -    old\n  │ +    new··\n" in drawn

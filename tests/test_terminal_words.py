@@ -212,7 +212,9 @@ def asked(*questions: Question, **changes: Any) -> Ask:
 
 def permission(**fields: Any) -> Ask:
     wanted = Permission(**{"tool": "Ω", "cwd": "/ω", "summary": LONG, "replies": REPLIES, **fields})
-    return Ask(id="2", permission=wanted, origin=ORIGIN)
+    ask = Ask(id="2", permission=wanted, origin=ORIGIN)
+    judged = judge(ask)  # why it is in doubt is said in the desk's own words, in English
+    return replace(ask, risks=judged.risks, commands=judged.commands, doubt=judged.doubt and "ω")
 
 
 ASKS = {
@@ -324,9 +326,7 @@ def test_no_card_of_full_mode_says_what_is_not_in_the_catalogue(name: str, colum
         *(((), ends[0], {how: True}) for how in ("is_above", "is_sending")),
     ]
     for keys, (seconds, fallback), how in looks:
-        judged = judge(ASKS[name])
-        ask = replace(ASKS[name], risks=judged.risks, commands=judged.commands, doubt=judged.doubt and "ω")
-        form = Form(replace(ask, deadline=NOON + timedelta(seconds=seconds), fallback=fallback), t=PSEUDO)
+        form = Form(replace(ASKS[name], deadline=NOON + timedelta(seconds=seconds), fallback=fallback), t=PSEUDO)
         form.leave_field()
         for filled in form.filled:
             filled.note = "ω"

@@ -18,7 +18,7 @@ ROOT = Path(handraise.__file__).parent
 WEB = ROOT / "web"
 CATEGORIES = ("zero", "one", "two", "few", "many", "other")
 COUNTED = {"en": {"one", "other"}, "de": {"one", "other"}}  # what each language tells apart, by CLDR
-USE = re.compile(r"""(?<![A-Za-z0-9])_?t\(\s*(['"])(?P<key>[\w.]+)\1""")
+USE = re.compile(r"""(?<![A-Za-z0-9])(?:_?t|Heading)\(\s*(['"])(?P<key>[\w.]+)\1""")
 NOT_LITERAL = re.compile(r"""(?<![\w.'])t\(\s*(?!['"]|key\b|\))\S+""")
 
 

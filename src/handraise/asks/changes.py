@@ -1,13 +1,14 @@
-"""What a call that changes files says besides the change that people see. Pure."""
+"""What a diff changes, and what a call that changes files says besides the diff that people see. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from handraise.asks import Permission
 
-__all__ = ["besides_change", "is_more_text"]
+__all__ = ["LONGEST_SPLIT", "besides_change", "changed_files", "is_more_text"]
 
 LONGEST_SPLIT = 128 * 1024  # characters of a diff, or of a file, whose lines are told apart
 LONGEST_COMPARED = 2_000  # characters of a text that is looked for in a longer one
@@ -21,6 +22,8 @@ _TELLING = frozenset({"type", "kind", "relativePath", "status", "diff", "patch",
 _WORDS = frozenset({"description", "explanation", "instruction", "instructions", "note", "reason", "title", "summary"})
 # The whole file as it will be, of which a diff shows only what changes.
 _WHOLE = frozenset({"content", "contents", "text", "file_text", "newText"})
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_PATCHED = re.compile(r"\*\*\* (?:Add|Update|Delete) File: (.+)")
 
 
 def besides_change(permission: Permission) -> dict[str, Any]:
@@ -38,6 +41,31 @@ def is_more_text(value: Any) -> bool:
     if isinstance(value, list):
         return any(map(is_more_text, value))
     return isinstance(value, str)
+
+
+def changed_files(diff: str) -> list[tuple[str, int, int]]:
+    """The files of a diff, each with how many lines come and go. One that the diff does not name is called ``""``."""
+    files: list[tuple[str, int, int]] = []
+    left = 0  # lines of the hunk that are still to come, in which `---` is no header
+    lines = diff.split("\n")
+    for number, line in enumerate(lines):
+        if (hunk := _HUNK.match(line)) is not None:
+            left = int(hunk[1] or 1) + int(hunk[2] or 1)
+        elif left <= 0 and line.startswith("--- ") and "".join(lines[number + 1 : number + 2]).startswith("+++ "):
+            after = lines[number + 1][4:].split("\t")[0]
+            name = line[4:].split("\t")[0] if after == "/dev/null" else after
+            files.append((re.sub(r"^[ab]/", "", name), 0, 0))
+        elif left <= 0 and (patched := _PATCHED.match(line)) is not None:
+            files.append((patched[1], 0, 0))
+        elif left <= 0 and line.startswith("+++ "):
+            continue
+        elif line[:1] in ("+", "-"):
+            name, more, less = files.pop() if files else ("", 0, 0)
+            files.append((name, more + (line[0] == "+"), less + (line[0] == "-")))
+            left -= 1
+        elif line[:1] == " ":
+            left -= 2
+    return files
 
 
 class _Shown:

@@ -23,9 +23,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from handraise.asks import Answer, Ask, Option, Permission, Question
-from handraise.asks.card import is_longer, object_of
-from handraise.broker import Broker
-from handraise.channels.terminal.drawing import (
+from handraise.asks.card import (
     MOST_DESCRIPTION,
     MOST_HEADER,
     MOST_LABEL,
@@ -33,10 +31,12 @@ from handraise.channels.terminal.drawing import (
     MOST_PREVIEW,
     MOST_QUESTION,
     badges_of,
-    changes_files,
+    is_longer,
     names,
     picked_by_silence,
+    to_card,
 )
+from handraise.broker import Broker
 from handraise.clock import Clock, give_way
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn, StoreError
 from handraise.people import People, reason_not_to_allow
@@ -400,7 +400,7 @@ class _Card:
         ask = self._ask
         agent = _short(ask.origin.agent, MOST_NAME)
         if ask.permission is not None:
-            return _wants(self._t, ask.permission, agent=agent)
+            return to_card(ask).heading.say(self._t, show=_short)
         return self._t("link.asks", agent=agent)
 
     def _summary(self, problems: _Problems) -> str:
@@ -525,7 +525,10 @@ class _Card:
 
     def _permission(self, permission: Permission, typed: _Typed) -> Iterator[str]:
         t = self._t
-        named, text = object_of(permission)
+        card = to_card(self._ask)
+        texts = {part.name: part.text for part in card.parts}
+        text = "\n\n".join(texts[name] for name in ("plan", "arguments", "approved") if name in texts)
+        named = [each for part in card.parts if part.name in ("command", "paths", "url") for each in part.texts]
         named, text, diff = _first(named), _cut(text, LONGEST_SHOWN), _cut(permission.diff or "", LONGEST_SHOWN)
         for each in named:
             yield f'<pre class="object" dir="ltr">{_verbatim(each)}</pre>'
@@ -536,10 +539,9 @@ class _Card:
             yield self._diff(diff)
         if text:
             yield f'<pre class="object" dir="auto">{_shown(text)}</pre>'
-        if changes_files(permission) and permission.diff is None:
+        if card.lacks_diff:
             yield f"<p>{html.escape(t('perm.noDiff'))}</p>"
-        texts = (*named, text, diff, permission.cwd or "", permission.tool, permission.summary)
-        if any(map(has_hidden, texts)):
+        if any(map(has_hidden, (*named, text, diff, permission.cwd or "", permission.tool, permission.summary))):
             yield f'<p class="warning">⚠ {html.escape(t("text.hidden"))}</p>'
         yield f'<p class="facts" dir="auto">{" · ".join(self._facts(permission, (*named, text)))}</p>'
         for risk in self._risks:
@@ -550,8 +552,8 @@ class _Card:
         yield self._deadline()
         yield from self._scopes(permission, typed)
         if self.refusal is not None:
-            card = html.escape(f"/#/ask/{quote(self._ask.id, safe='')}")  # of the desk at which this page was opened
-            yield f'<p>{html.escape(t("link.atDesk"))} <a href="{card}">{html.escape(t("link.card"))}</a></p>'
+            there = html.escape(f"/#/ask/{quote(self._ask.id, safe='')}")  # of the desk at which this page was opened
+            yield f'<p>{html.escape(t("link.atDesk"))} <a href="{there}">{html.escape(t("link.card"))}</a></p>'
         yield self._reason(typed, t("link.message", agent=_short(self._ask.origin.agent, MOST_NAME)))
         allow = t("perm.allowOnce") if len(self._ways) == 1 and self._ways[0][0] == "once" else t("link.allow")
         allowing = [_button("allow", allow, kind="first")] if self._ways else []
@@ -658,16 +660,6 @@ def _deadline(t: Words, ask: Ask) -> str | None:
 def _time(time: datetime) -> str:
     """Nobody told us where the reader is, so the zone is named."""
     return f"{time:%Y-%m-%d %H:%M} UTC"
-
-
-def _wants(t: Words, permission: Permission, *, agent: str) -> str:
-    if permission.is_plan:
-        return t("perm.title.plan", agent=agent)
-    if permission.command is not None:
-        return t("perm.title.command", agent=agent)
-    if changes_files(permission):
-        return t("perm.title.edit", agent=agent, count=max(1, len(permission.paths)))
-    return t("perm.title.tool", agent=agent, tool=_short(permission.tool, MOST_NAME))
 
 
 def _origin(ask: Ask) -> str:

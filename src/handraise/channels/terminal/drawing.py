@@ -10,95 +10,59 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TextIO
-from urllib.parse import urlsplit
 
-from handraise.asks import RECOMMENDED, Answer, Ask, Option, Permission, Scope
-from handraise.asks.card import object_of
-from handraise.text.inert import has_hidden, inert, pieces
+from handraise.asks import Answer, Ask, Option, Scope
+from handraise.asks.card import (
+    MOST_DESCRIPTION,
+    MOST_HEADER,
+    MOST_LABEL,
+    MOST_NAME,
+    MOST_PREVIEW,
+    MOST_QUESTION,
+    Card,
+    Part,
+    badges_of,
+    cut,
+    due_of,
+    names,
+    picked_by_silence,
+    silence_of,
+    to_card,
+)
+from handraise.text.inert import inert, pieces
 from handraise.text.words import Words, speak
 
 __all__ = [
     "ENGLISH",
-    "MOST_DESCRIPTION",
-    "MOST_HEADER",
-    "MOST_LABEL",
-    "MOST_NAME",
-    "MOST_PREVIEW",
-    "MOST_QUESTION",
     "NARROW",
-    "Card",
+    "CardLines",
     "Ink",
     "agent_of",
-    "badges_of",
-    "changes_files",
-    "cut",
+    "card_of",
     "draw",
-    "due_of",
     "lost_line",
     "middle",
-    "names",
     "on_our_clock",
     "outcome_line",
-    "picked_by_silence",
     "record_line",
     "said",
     "summary_line",
     "undelivered_line",
     "unseen_line",
-    "wants",
     "wants_colour",
     "width",
 ]
 
-# How much of each text is shown, in characters. Limits of display, not of what is accepted.
-MOST_NAME = MOST_HEADER = 60
-MOST_LABEL = 120
-MOST_DESCRIPTION = 500
-MOST_QUESTION = 4_000
-MOST_PREVIEW = 20_000
 NARROW = 60  # columns under which a description gets lines of its own
 SOON = timedelta(minutes=2)  # a deadline this near is told with its seconds
 ENGLISH = speak("en")  # for whoever draws without a person's language
 _SILENCE = re.compile(r"no answer in (?P<seconds>\S{1,40}) s")  # as the desk says why it did not wait any longer
 _UNSEEN = re.compile(r"nobody could be shown this \((?P<reason>.*)\)", re.DOTALL)  # and why it did not wait at all
-
-
-def cut(text: str, limit: int, *, t: Words, keep: str = "") -> str:
-    """Inert, one line unless told otherwise, and no longer than its limit, with a mark where it was cut."""
-    more = len(text) - limit
-    return inert(text[:limit], keep=keep) + (t("terminal.cut", count=more) if more > 0 else "")
-
-
-def names(options: Sequence[Option], *, t: Words) -> list[str]:
-    """The labels as they are shown. Those that look the same get an ordinal."""
-    shown: dict[str, None] = {}
-    ordinals: dict[str, int] = {}
-    for option in options:
-        name = label = cut(option.label, MOST_LABEL, t=t)
-        while name in shown:
-            ordinals[label] = ordinal = ordinals.get(label, 1) + 1
-            name = f"{label} #{ordinal}"
-        shown[name] = None
-    return list(shown)
-
-
-def badges_of(option: Option, *, is_default: bool) -> list[str]:
-    """Which ones an option has: `question.…` of the catalogue. A label that says itself that it is recommended needs
-    no badge for it.
-    """
-    says_so = option.label.rstrip().lower().endswith(RECOMMENDED)
-    return [*(["recommended"] if option.recommended and not says_so else []), *(["default"] if is_default else [])]
-
-
-def picked_by_silence(ask: Ask, index: int) -> tuple[str, ...]:
-    """The values that silence picks for a question."""
-    fallback = ask.fallback
-    return () if fallback is None or fallback.rejected or not fallback.answers else fallback.answers[index]
 
 
 def width(text: str) -> int:
@@ -124,6 +88,15 @@ def middle(text: str, cells: int) -> str:
             break
         tail = character + tail
     return f"{head}…{tail}"
+
+
+def card_of(ask: Ask) -> Card:
+    """What to show of it. An ask that no desk has seen is judged now."""
+    if ask.permission is None or ask.risks is not None:
+        return to_card(ask)
+    from handraise.rules.risks import judge  # for start-up: what a desk tells was judged there
+
+    return to_card(ask, judge(ask))
 
 
 def agent_of(ask: Ask, *, t: Words) -> str:
@@ -292,13 +265,13 @@ def draw(
 
     `ask.remaining` counts from `now`, the local time at which it was told.
     """
-    card = Card(ask, colour=colour, columns=columns, now=now, t=t)
-    blocks = [card.question(index) for index in range(len(ask.questions))]
+    lines = CardLines(ask, colour=colour, columns=columns, now=now, t=t)
+    blocks = [lines.question(index) for index in range(len(ask.questions))]
     if ask.permission is not None:
-        blocks.append(card.permission(ask.permission))
-    end = card.deadline() if ask.state == "asked" else outcome_line(ask, t=t)
+        blocks.append(lines.permission())
+    end = lines.deadline() if ask.state == "asked" else outcome_line(ask, t=t)
     blocks += [[end]] if end else []
-    return "\n".join([*card.head(), "\n\n".join(map("\n".join, blocks)), card.bar()])
+    return "\n".join([*lines.head(), "\n\n".join(map("\n".join, blocks)), lines.bar()])
 
 
 def wants_colour(stream: TextIO | None = None) -> bool:
@@ -338,8 +311,11 @@ class Ink:
         return self._paint("31", text)
 
 
-class Card:
-    """The parts of one ask as lines, so that a terminal can stop between them."""
+class CardLines:
+    """A card as lines, part by part, so that a terminal can stop between them.
+
+    Where it is brief, it says of what is not risky only what it always said: a line that an agent or a script may know.
+    """
 
     def __init__(
         self,
@@ -350,14 +326,26 @@ class Card:
         columns: int | None = None,
         now: datetime | None = None,
         heading: str = "",
+        card: Card | None = None,
+        brief: bool = True,
     ) -> None:
         self._ask = ask
         self._t = t
+        self._given = card
+        self._wants_brief = brief
+        self._now = now or datetime.now().astimezone()
         self._ink = Ink(colour)
         self._columns = columns or shutil.get_terminal_size().columns  # honours COLUMNS
-        self._now = now or datetime.now().astimezone()
         usual = t("terminal.title.question") if ask.permission is None else t("terminal.title.permission")
         self._title = f"━━━ {heading or usual} ━━━"
+
+    @cached_property
+    def _card(self) -> Card:
+        return self._given or card_of(self._ask)
+
+    @property
+    def _is_brief(self) -> bool:
+        return self._wants_brief and not self._card.risks
 
     def _cut(self, text: str, limit: int, *, keep: str = "") -> str:
         return cut(text, limit, keep=keep, t=self._t)
@@ -409,28 +397,50 @@ class Card:
         if option.preview:
             yield from (indent + line for line in self.preview(option.preview))
 
-    def permission(self, permission: Permission) -> list[str]:
+    def permission(self) -> list[str]:
         """What the agent wants, and the thing itself: verbatim and whole, however long."""
-        return [
-            self._ink.strong(wants(permission, agent=agent_of(self._ask, t=self._t), t=self._t)),
-            *self.object(permission),
-            *self.facts(permission),
-        ]
+        return [self._ink.strong(self.wants()), *self.object(), *self.facts(), *self.warnings()]
 
-    def object(self, permission: Permission, *, with_diff: bool = True) -> list[str]:
+    def wants(self) -> str:
+        """The sentence that says what the agent wants."""
+        return self._card.heading.say(self._t, show=self._cut)
+
+    def object(self, *, with_diff: bool = True) -> list[str]:
         """What it is about, verbatim."""
-        named, text = object_of(permission)
-        return [
-            *(f"  │ {line}" for name in named for line in self._verbatim(name)),
-            *(f"  │ {line}" for line in self._diff((permission.diff or "") if with_diff else "")),
-            *([self._t("terminal.with")] if text and named else []),
-            *(f"  │ {line}" for line in self._escaped(text, keep="\n\t").split("\n") if text),
-        ]
+        lines: list[str] = []
+        for part in self._card.parts:
+            if part.name == "commands":
+                lines += self._commands(part)
+            elif part.name != "diff" or with_diff:
+                lines += [*self._before(part, is_first=not lines), *(f"  │ {line}" for line in self._lines(part))]
+        return lines
 
-    def facts(self, permission: Permission) -> list[str]:
-        """What else there is to know about it."""
-        named, text = object_of(permission)
-        return [*self._notes(permission, (*named, text)), *self._facts(permission, (*named, text))]
+    def _commands(self, part: Part) -> list[str]:
+        listed = [] if self._is_brief else part.texts
+        return [f"  {self._t('terminal.runs')}", *(f"    {inert(each, keep='')}" for each in listed)] if listed else []
+
+    def _before(self, part: Part, *, is_first: bool) -> list[str]:
+        """What tells arguments from what is above them."""
+        if is_first or part.name not in ("arguments", "approved"):
+            return []
+        return ["  │ "] if self._card.named("plan") else [self._t("terminal.with")]
+
+    def _lines(self, part: Part) -> Iterator[str]:
+        match part.name:
+            case "diff":
+                yield from self._diff(part.text)
+            case "command" | "paths" | "url":
+                yield from (line for text in part.texts for line in self._verbatim(text))
+            case _:
+                yield from self._escaped(part.text, keep="\n\t").split("\n")
+
+    def facts(self) -> list[str]:
+        """What else there is to know about it. What the agent says of it comes last."""
+        return [*self._notes(), *self._facts()]
+
+    def warnings(self) -> list[str]:
+        """What to think twice about."""
+        return [self._ink.warning(f"⚠ {says}") for says in self._card.warnings(self._t)]
 
     def preview(self, text: str) -> list[str]:
         return [f"│ {line}" for line in self._cut(text, MOST_PREVIEW, keep="\n\t").split("\n")]
@@ -438,19 +448,21 @@ class Card:
     def pattern(self, text: str) -> list[str]:
         return list(self._verbatim(text))
 
-    def _notes(self, permission: Permission, shown: Sequence[str]) -> Iterator[str]:
-        if changes_files(permission) and permission.diff is None:
+    def _notes(self) -> Iterator[str]:
+        if self._card.lacks_diff:
             yield self._t("perm.noDiff")
-        texts = (*shown, permission.diff or "", permission.cwd or "", permission.tool, permission.summary)
-        if any(map(has_hidden, texts)):
+        if self._card.is_hiding:
             yield self._ink.warning(f"⚠ {self._t('text.hidden')}")
 
-    def _facts(self, permission: Permission, shown: Sequence[str]) -> Iterator[str]:
-        if permission.cwd:
+    def _facts(self) -> Iterator[str]:
+        card, permission = self._card, self._ask.permission
+        if permission is not None and permission.cwd:  # that of the session is in the first line
             yield self._t("perm.cwd", path="".join(self._verbatim(permission.cwd)))
-        yield self._t("terminal.tool", tool=self._cut(permission.tool, MOST_LABEL))
-        if permission.summary and permission.summary not in shown:
-            yield self._cut(permission.summary, MOST_DESCRIPTION)
+        yield self._t("terminal.tool", tool=self._cut(card.tool, MOST_LABEL))
+        if card.claim:
+            claim = self._cut(card.claim, MOST_DESCRIPTION)
+            agent = agent_of(self._ask, t=self._t)
+            yield claim if self._is_brief else self._ink.quiet(self._t("perm.says", agent=agent, text=claim))
 
     def scope(self, number: int, scope: Scope) -> list[str]:
         """One way to say `always`, with exactly the patterns that it saves."""
@@ -477,57 +489,15 @@ class Card:
 
     def deadline(self) -> str | None:
         """What silence does, and when, on this machine's clock."""
-        due, fallback = due_of(self._ask, self._now), self._ask.fallback
-        if due is None or fallback is None:
+        silence, fallback = silence_of(self._ask, now=self._now), self._ask.fallback
+        if silence is None or fallback is None:
             return None
+        due = silence.at
         near, today = due - self._now < SOON, due.date() == self._now.date()
         time = f"{due:%H:%M:%S}" if near else f"{due:%H:%M}" if today else f"{due:%Y-%m-%d %H:%M}"
-        if not fallback.rejected:
-            return self._t("deadline.pick", time=time, choice=said(self._ask, fallback, t=self._t))
-        if self._ask.permission is None:
-            return self._t("deadline.reject", time=time)
-        return self._t("deadline.deny", time=time)
-
-
-def due_of(ask: Ask, now: datetime) -> datetime | None:
-    """The deadline on our clock. Clocks differ, so the desk's word for what remains counts where it gave one."""
-    if ask.remaining is not None:
-        return now + timedelta(seconds=ask.remaining)
-    return None if ask.deadline is None else ask.deadline.astimezone(now.tzinfo)
+        return silence.say(self._t, time=time, choice=said(self._ask, fallback, t=self._t))
 
 
 def on_our_clock(ask: Ask) -> Ask:
     """With its deadline as this machine's clock will show it, however long the ask is kept."""
     return replace(ask, remaining=None, deadline=due_of(ask, datetime.now().astimezone()))
-
-
-def changes_files(permission: Permission) -> bool:
-    """Whether it is about changing files. Agents name their tools as they like: edit, Write, apply_patch."""
-    if permission.command is not None or permission.is_plan:
-        return False
-    named = any(word in permission.tool.casefold() for word in ("edit", "write", "patch"))
-    return permission.diff is not None or (named and bool(permission.paths))
-
-
-def wants(permission: Permission, *, agent: str, t: Words) -> str:
-    """The sentence that says what the agent wants."""
-    if permission.is_plan:
-        return t("perm.title.plan", agent=agent)
-    if permission.command is not None:
-        return t("perm.title.command", agent=agent)
-    if changes_files(permission):
-        return t("perm.title.edit", agent=agent, count=max(1, len(permission.paths)))
-    if permission.paths and "read" in permission.tool.casefold():
-        first, more = cut(permission.paths[0], MOST_LABEL, t=t), len(permission.paths) - 1
-        if more:
-            return t("terminal.readMore", agent=agent, path=first, count=more)
-        return t("perm.title.read", agent=agent, path=first)
-    if permission.url:
-        return t("perm.title.fetch", agent=agent, host=_host(permission.url, t=t))
-    return t("perm.title.tool", agent=agent, tool=cut(permission.tool, MOST_NAME, t=t))
-
-
-def _host(url: str, *, t: Words) -> str:
-    with suppress(ValueError):
-        return cut(urlsplit(url).hostname or url, MOST_LABEL, t=t)
-    return cut(url, MOST_LABEL, t=t)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from handraise.asks import Answer, Ask, Permission, Question, Scope
-from handraise.channels.terminal.drawing import ENGLISH
+from handraise.channels.terminal.drawing import ENGLISH, card_of
 from handraise.channels.terminal.reading import Choice, Problem, Wait, parse, takes_own_text
-from handraise.rules.risks import judgement_of
 from handraise.text.words import Words
 
 __all__ = [
@@ -137,9 +136,7 @@ class Form:
         self.marked: int | None = None  # of a permission's actions; none at first, so that Enter does nothing
         self.panel: Panel | None = None
         self.armed: Answer | None = None  # what a second press sends
-        judged = judgement_of(ask)
-        self.risks = judged.risks  # why a second press is wanted
-        self.commands, self.doubt = judged.commands, judged.doubt
+        self.card = card_of(ask)
         self.has_seen_diff = False  # a long one is folded at first, and nobody allows what they could not see
         self._arrive()
 
@@ -422,7 +419,7 @@ class Form:
             self.marked = 0 if self.marked is None else min(len(actions) - 1, self.marked + 1)
         elif key in ("home", "end"):
             self.marked = 0 if key == "home" else len(actions) - 1
-        elif key in NUMBERS and self.risks:
+        elif key in NUMBERS and self.card.needs_second_press:
             self.problem = self.t("terminal.wrong.risky")
         elif key in NUMBERS and int(key) <= len(actions):
             self.marked = int(key) - 1
@@ -457,7 +454,7 @@ class Form:
             panel.marked = max(0, panel.marked - 1)
         elif key in DOWN:
             panel.marked = max(0, min(len(rows) - 1, panel.marked + 1))
-        elif key in NUMBERS and not self.risks and int(key) <= len(panel.scopes):
+        elif key in NUMBERS and not self.card.needs_second_press and int(key) <= len(panel.scopes):
             panel.marked = rows.index((int(key) - 1, None))
         elif key == " " and rows:
             scope, pattern = rows[panel.marked]
@@ -478,7 +475,7 @@ class Form:
 
     def _allow(self, answer: Answer) -> Act | None:
         """At once, or where it is risky at the second press."""
-        if not self.risks:
+        if not self.card.needs_second_press:
             return Send(answer)
         self.armed = answer
         return None

@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from handraise.asks import Answer, Ask
+from handraise.asks.card import MOST_LABEL, cut
 from handraise.channels import Inbox
-from handraise.channels.terminal.drawing import MOST_LABEL, agent_of, cut, on_our_clock
+from handraise.channels.terminal.drawing import agent_of, on_our_clock
 from handraise.channels.terminal.endings import GONE, Elsewhere, Later, Left, Over
 from handraise.channels.terminal.filling import Act, Edit, Form, GoTo, Keep, Send, Unfold
 from handraise.channels.terminal.keyboard import Keyboard

@@ -8,31 +8,24 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from handraise.asks import Ask, Option, Permission, Question, Scope
-from handraise.channels.terminal.drawing import (
-    ENGLISH,
+from handraise.asks.card import (
     MOST_DESCRIPTION,
     MOST_HEADER,
     MOST_LABEL,
     MOST_NAME,
     MOST_QUESTION,
-    NARROW,
-    Card,
-    Ink,
-    agent_of,
     badges_of,
     cut,
-    due_of,
-    middle,
     names,
     picked_by_silence,
-    said,
-    wants,
-    width,
+    silence_of,
 )
+from handraise.asks.changes import changed_files
+from handraise.channels.terminal.drawing import NARROW, CardLines, Ink, agent_of, card_of, middle, said, width
 from handraise.channels.terminal.filling import Field, Form, key_help, key_hints
 from handraise.channels.terminal.reading import Problem, takes_own_text
 from handraise.text.inert import inert
@@ -70,7 +63,9 @@ def title_line(ask: Ask, *, colour: bool, columns: int, heading: str = "", t: Wo
 
 def _about(ask: Ask, *, t: Words) -> Iterator[str]:
     if ask.permission is not None:
-        yield wants(ask.permission, agent="", t=t).strip()
+        heading = card_of(ask).heading
+        says = replace(heading, texts={**heading.texts, "agent": ""})
+        yield says.say(t, show=lambda text, limit: cut(text, limit, t=t)).strip()
         yield ask.title
     for question in ask.questions[:1]:
         yield question.header
@@ -133,7 +128,15 @@ class Painter:
         self._heading = heading
         self._is_above = is_above
         self._is_sending = is_sending
-        self._card = Card(form.ask, t=form.t, colour=colour, columns=max(20, self._columns - 20), now=now)
+        self._card = CardLines(
+            form.ask,
+            t=form.t,
+            colour=colour,
+            columns=max(20, self._columns - 20),
+            now=now,
+            card=form.card,
+            brief=False,
+        )
         self._is_narrow = columns < NARROW
 
     def paint(self) -> Painted:
@@ -141,7 +144,7 @@ class Painter:
         if self._ask.permission is not None:
             painted.top += self.object(self._ask.permission)
             painted.marked = len(painted.top)
-            self._permission(painted, self._ask.permission)
+            self._permission(painted)
         elif self._form.is_review:
             painted.top += self._head(self._t("question.review"))
             self._review(painted)
@@ -245,7 +248,7 @@ class Painter:
         return self._text(f"{self._t('question.note')}: {inert(text, keep='')}", indent=indent)
 
     def _row(self, row: int, name: str, *, badges: Sequence[str], is_marked: bool, widest: int) -> list[str]:
-        number = str(row + 1) if not self._form.risks else " "
+        number = str(row + 1) if not self._form.card.needs_second_press else " "
         label = self._ink.strong(name) if is_marked else name
         gap = " " * (2 + max(0, widest - width(name))) if badges else ""
         return [f"  {'›' if is_marked else ' '} {number:<2} {label}{gap}{self._ink.warning(' · '.join(badges))}"]
@@ -296,38 +299,32 @@ class Painter:
 
     def object(self, permission: Permission) -> list[str]:
         """The sentence, and what it is about: whole, and before anything can be pressed."""
-        says = wants(permission, agent=agent_of(self._ask, t=self._t), t=self._t)
-        sentence = [f"  {self._ink.strong(says)}"]
+        sentence = [f"  {self._ink.strong(self._card.wants())}"]
         if self._is_above:
             return [*sentence, f"  {self._t('terminal.isAbove')}"]
-        return [*sentence, *self.whole(permission, with_diff=not self._is_folded(permission))]
+        return [*sentence, *self.whole(permission, with_diff=not self._form.is_folded)]
 
     def whole(self, permission: Permission, *, with_diff: bool = True) -> list[str]:
         """All of it. A diff begins with its files."""
-        files = changed_files(permission, t=self._t)
-        lines = [f"  {name}  {self._ink.good(f'+{more}')} {self._ink.bad(f'-{less}')}" for name, more, less in files]
-        lines += self._card.object(permission, with_diff=with_diff)
+        files = changed_files(permission.diff or "")
+        lines = [
+            f"  {self._file(name, permission)}  {self._ink.good(f'+{more}')} {self._ink.bad(f'-{less}')}"
+            for name, more, less in files
+        ]
+        lines += self._card.object(with_diff=with_diff)
         if files and not with_diff:
             changed = sum(more + less for _, more, less in files)
             lines.append(f"  {self._t('terminal.changedLines', count=changed)}")
-        if commands := self._form.commands:
-            lines += [f"  {self._t('terminal.runs')}", *(f"    {inert(command, keep='')}" for command in commands)]
         return [line.replace("\t", "    ") for line in lines]
+
+    def _file(self, name: str, permission: Permission) -> str:
+        return self._cut(name or next(iter(permission.paths), "") or self._t("terminal.change"), MOST_LABEL)
 
     def preview(self, text: str) -> list[str]:
         return [line.replace("\t", "    ") for line in self._card.preview(text)]
 
-    def _is_folded(self, permission: Permission) -> bool:
-        return self._form.is_folded
-
-    def _permission(self, painted: Painted, permission: Permission) -> None:
-        painted.top += [f"  {line}" for line in self._card.facts(permission)]
-        for risk in self._form.risks:
-            says = self._t("perm.risky", effect=self._t(f"risk.{risk}"))
-            painted.top.append(f"  {self._ink.warning(f'⚠ {says}')}")
-        if self._form.doubt is not None:
-            says = self._t("perm.doubt", why=inert(self._form.doubt, keep=""))
-            painted.top.append(f"  {self._ink.warning(f'⚠ {says}')}")
+    def _permission(self, painted: Painted) -> None:
+        painted.top += [f"  {line}" for line in (*self._card.facts(), *self._card.warnings())]
         painted.top.append("")
         if self._form.panel is not None:
             self._panel(painted)
@@ -406,15 +403,15 @@ class Painter:
 
     @property
     def is_overdue(self) -> bool:
-        due = due_of(self._ask, self._now)
-        return due is not None and self._ask.fallback is not None and due <= self._now
+        silence = silence_of(self._ask, now=self._now)
+        return silence is not None and silence.at <= self._now
 
     def deadline(self) -> str | None:
         """What silence does, and when; at the end it is counted, and then waited for."""
-        due, fallback = due_of(self._ask, self._now), self._ask.fallback
-        if due is None or fallback is None:
+        silence, fallback = silence_of(self._ask, now=self._now), self._ask.fallback
+        if silence is None or fallback is None:
             return None
-        then = said(self._ask, fallback, t=self._t)
+        due, then = silence.at, said(self._ask, fallback, t=self._t)
         then = then if fallback.rejected else _shortened(then, max(10, self._columns // 2))
         left = (due - self._now).total_seconds()
         if left <= 0:
@@ -423,34 +420,3 @@ class Painter:
             return self._t("terminal.due.in", seconds=math.ceil(left), then=then)
         on = f"{due:%H:%M}" if due.date() == self._now.date() else f"{due:%Y-%m-%d %H:%M}"
         return self._t("terminal.due.at", time=on, then=then)
-
-
-def changed_files(permission: Permission, *, t: Words = ENGLISH) -> list[tuple[str, int, int]]:
-    """The files of a unified diff, each with how many lines come and go."""
-    files: list[list[str | int]] = []
-    left = 0  # lines of the hunk that are still to come, in which `---` is no header
-    lines = (permission.diff or "").split("\n")
-    for number, line in enumerate(lines):
-        hunk = re.match(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@", line)
-        if hunk is not None:
-            left = int(hunk[1] or 1) + int(hunk[2] or 1)
-        elif (
-            left <= 0
-            and line.startswith("--- ")
-            and lines[number + 1 : number + 2][:1]
-            and lines[number + 1].startswith("+++ ")
-        ):
-            name = lines[number + 1][4:].split("\t")[0]
-            name = line[4:].split("\t")[0] if name == "/dev/null" else name
-            files.append([re.sub(r"^[ab]/", "", name), 0, 0])
-        elif left <= 0 and line.startswith("+++ "):
-            continue
-        elif line[:1] in ("+", "-"):
-            if not files:
-                files.append([permission.paths[0] if permission.paths else t("terminal.change"), 0, 0])
-            column = 1 if line[0] == "+" else 2
-            files[-1][column] = int(files[-1][column]) + 1
-            left -= 1
-        elif line[:1] == " ":
-            left -= 2
-    return [(cut(str(name), MOST_LABEL, t=t), int(more), int(less)) for name, more, less in files]

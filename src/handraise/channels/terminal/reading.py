@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from handraise.asks import Ask, Option, Permission, Question, Scope
-from handraise.channels.terminal.drawing import ENGLISH, MOST_LABEL, MOST_NAME, cut, names
+from handraise.asks.card import MOST_LABEL, MOST_NAME, cut, names
+from handraise.channels.terminal.drawing import ENGLISH
 from handraise.text.inert import inert
 from handraise.text.words import Words
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from handraise.asks import Answer, Ask, Permission, Scope
 from handraise.channels import Inbox
-from handraise.channels.terminal.drawing import Card, on_our_clock
+from handraise.channels.terminal.drawing import CardLines, on_our_clock
 from handraise.channels.terminal.endings import GONE, Over
 from handraise.channels.terminal.keyboard import Changed, Keyboard
 from handraise.channels.terminal.reading import (
@@ -74,8 +74,8 @@ class LineTurn:
         return self._ended or self.ask.state != "asked"
 
     @property
-    def card(self) -> Card:
-        return Card(self.ask, t=self._t, colour=self._colour, heading=self._heading)
+    def card(self) -> CardLines:
+        return CardLines(self.ask, t=self._t, colour=self._colour, heading=self._heading)
 
     async def __aenter__(self) -> Self:
         self._print("", *self.card.head())
@@ -124,7 +124,7 @@ class LineTurn:
         return Answer(answers=tuple(answers))
 
     async def _hear_reply(self, permission: Permission) -> Answer | Decline:
-        self._print(*self.card.permission(permission), "")
+        self._print(*self.card.permission(), "")
         self._print_deadline()
         read = partial(parse_permission, permission, t=self._t)
         while True:
