@@ -227,7 +227,7 @@ async def test_a_harmless_permission_is_allowed_by_the_link(tmp_path: Path, phon
         await told(desk.http.post("/v1/asks", json=body), 201)
         said = await phone.message()
         assert said["title"] == "scripted wants to run a command"
-        assert said["message"].startswith("> git status\n> Look\n(/srv/shop)\nAnswer: ")
+        assert said["message"].startswith("> git status\n> scripted says: Look\n(/srv/shop)\nAnswer: ")
         assert (await fill(await desk.client(), link_in(said), do="allow", reply="0")).status_code == 200
         assert (await desk.get("p1"))["answer"]["by"] == "ana"
 

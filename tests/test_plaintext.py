@@ -44,12 +44,13 @@ def asking(*questions: Question) -> Ask:
         ),
         (
             a_permission(command="rm -rf \u202ebuild\n1. reject", cwd="/srv\n/shop"),
-            "scripted wants permission: Bash\nRemove the build folder\n> rm -rf \\u202ebuild\n> 1. reject\n"
-            "in /srv\\n/shop\n1. once\n2. always\n3. reject\nAnswer with a number, or with “no” and a reason.",
+            "scripted wants to run a command\n> rm -rf \\u202ebuild\n> 1. reject\nin /srv\\n/shop\ntool Bash\n"
+            "scripted says: Remove the build folder\n⚠ Contains hidden characters\n1. once\n2. always\n3. reject\n"
+            "Answer with a number, or with “no” and a reason.",
         ),
         (
             a_permission(tool="Post", summary="", command=None, input={"to": "ops"}, replies=("once", "reject")),
-            'scripted wants permission: Post\n> {\n>  "to": "ops"\n> }\n1. once\n2. reject\n'
+            'scripted wants to use Post\n> {\n>   "to": "ops"\n> }\ntool Post\n1. once\n2. reject\n'
             "Answer with a number, or with “no” and a reason.",
         ),
         (

@@ -5,28 +5,38 @@ For places where people read and write and nothing more. Words are English, as t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
+from datetime import UTC
 
 from handraise.asks import Answer, Ask, Permission, Question
+from handraise.asks.card import MOST_DESCRIPTION, MOST_LABEL, Card, cut, to_card
 from handraise.errors import AnswerDoesNotFit
 from handraise.text.inert import inert
+from handraise.text.words import speak
 
 __all__ = ["to_answer", "to_ending", "to_entries", "to_text"]
 
 NO = "no"  # and a reason
 _ORDINAL = re.compile(r"([0-9]+)\s*[.):]?")
 _BETWEEN = re.compile(r"[\n,;]+")
+ENGLISH = speak("en")
 CUT = "[this is not all of it; the desk shows the rest]"
 
 
 def to_text(ask: Ask, *, longest: int | None = None) -> str:
-    """What is asked and how to answer it. What makes it longer than so many characters is left out, and says so."""
-    asked, how = "\n".join(_asked(ask)), "\n".join(_how(ask))
-    if longest is not None and len(asked) + 1 + len(how) > longest:
-        asked = f"{asked[: max(0, longest - len(CUT) - len(how) - 2)]}\n{CUT}"
-    return f"{asked}\n{how}"
+    """What is asked and how to answer it. What makes it longer than so many characters is left out, and says so.
+
+    What is risky about it, what happens if nobody answers and how to answer are left out last.
+    """
+    card = to_card(ask)
+    asked, end = [*_asked(card)], [*_warned(card), *_how(card)]
+    if longest is not None and len("\n".join(end)) > longest // 2:
+        asked, end = [*asked, *_warned(card)], [*_how(card)]
+    text, how = "\n".join(asked), "\n".join(end)
+    if longest is not None and len(text) + 1 + len(how) > longest:
+        text = f"{text[: max(0, longest - len(CUT) - len(how) - 2)]}\n{CUT}"
+    return f"{text}\n{how}"
 
 
 def to_ending(ask: Ask) -> str:
@@ -58,33 +68,49 @@ def to_answer(ask: Ask, text: str, *, by: str, via: str = "") -> Answer:
     return Answer(answers=answers, by=by, via=via)
 
 
-def _asked(ask: Ask) -> Iterator[str]:
-    permission = ask.permission
-    if permission is not None:
-        yield from _wanted(permission, agent=ask.origin.agent)
+def _asked(card: Card) -> Iterator[str]:
+    heading = card.heading.say(ENGLISH, show=_short)
+    if card.ask.permission is not None:
+        yield heading
+        yield from _wanted(card)
         return
-    yield f"{_line(ask.origin.agent)} asks:"
-    for question in ask.questions:
+    yield f"{heading}:"
+    for question in card.ask.questions:
         yield inert(question.question)
         for number, option in enumerate(question.options, 1):
             described = f": {_line(option.description)}" if option.description else ""
             yield f"{'-' if question.kind == 'number' else f'{number}.'} {_line(option.label)}{described}"
 
 
-def _wanted(permission: Permission, *, agent: str) -> Iterator[str]:
-    yield f"{_line(agent)} wants permission: {_line(permission.tool)}"
-    if permission.summary:
-        yield inert(permission.summary)
-    details = [permission.command, *permission.paths, permission.url, permission.diff]
-    if not any(details) and permission.input:
-        details = [json.dumps(permission.input, ensure_ascii=False, indent=1)]
-    for detail in filter(None, details):
-        yield from (f"> {line}" for line in inert(detail).split("\n"))  # marked, so that none looks like a choice
-    if permission.cwd:
-        yield f"in {_line(permission.cwd)}"
+def _wanted(card: Card) -> Iterator[str]:
+    for part in card.parts:
+        if part.name == "commands":
+            yield ENGLISH("terminal.runs")
+        yield from (f"> {line}" for line in inert(part.text).split("\n"))  # marked, so that none looks like a choice
+    if card.lacks_diff:
+        yield ENGLISH("perm.noDiff")
+    if card.cwd:
+        yield ENGLISH("perm.cwd", path=_line(card.cwd))
+    yield ENGLISH("terminal.tool", tool=_short(card.tool, MOST_LABEL))
+    if card.claim:
+        agent = _line(card.ask.origin.agent)
+        yield ENGLISH("perm.says", agent=agent, text=_short(card.claim, MOST_DESCRIPTION))
 
 
-def _how(ask: Ask) -> Iterator[str]:
+def _warned(card: Card) -> list[str]:
+    """What to think twice about, and what silence does."""
+    warned = [f"⚠ {each}" for each in card.warnings(ENGLISH)]
+    warned += [f"⚠ {ENGLISH('text.hidden')}"] if card.is_hiding else []
+    if (silence := card.silence) is not None:
+        time = f"{silence.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        warned.append(
+            silence.say(ENGLISH, time=time, choice=silence.choice(show=lambda text: _short(text, MOST_LABEL)))
+        )
+    return warned
+
+
+def _how(card: Card) -> Iterator[str]:
+    ask = card.ask
     if ask.permission is not None:
         for number, reply in enumerate(ask.permission.replies, 1):
             yield f"{number}. {_line(reply)}"
@@ -103,6 +129,10 @@ def _how(ask: Ask) -> Iterator[str]:
 
 def _line(text: str) -> str:
     return inert(text, keep="")
+
+
+def _short(text: str, limit: int) -> str:
+    return cut(text, limit, t=ENGLISH)
 
 
 def _offers_no(ask: Ask) -> bool:

@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,13 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from handraise.asks import Answer, Ask, Permission
-from handraise.asks.card import shown_paths
+from handraise.asks import Ask
+from handraise.asks.card import Card, to_card
 from handraise.channels import ChannelSettings, Postbox, Reach, SendFailed
 from handraise.channels._posting import keep_posted, often
 from handraise.errors import HandraiseError, SettingsError
-from handraise.people import reason_not_to_allow
-from handraise.rules.risks import judgement_of
 from handraise.text.inert import inert
 from handraise.text.masking import DOTS, Mask
 from handraise.text.words import LANGUAGES, Words, speak
@@ -33,7 +31,7 @@ from handraise.text.words import LANGUAGES, Words, speak
 if TYPE_CHECKING:
     from apprise import Apprise, NotifyBase
 
-__all__ = ["FIELDS", "Notify", "plugin"]
+__all__ = ["FIELDS", "Notify", "Told", "plugin"]
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +47,7 @@ CALM = 60.0  # seconds until those who could not be told are told once more
 AT_ONCE = 4  # calls to one address; those that hang count for as long as they do
 TALKATIVE = ("apprise", "urllib3", "requests", "requests_oauthlib", "oauthlib")  # they log addresses
 FIELDS = ("urls", "urls_env", "language")  # of its table
+READ_AT_DESK = ("commands", "diff", "arguments", "approved")  # parts of a card that are too long for a message
 PLACE = "told"  # there is nothing to find again: most services cannot change what they sent
 BESIDE_CUT = 1000  # characters behind the end of a line in which a secret is still found whole
 _MASK = Mask(longest=LONGEST)
@@ -125,7 +124,7 @@ class Notify:
 
     async def letters(self, ask: Ask, inbox: Postbox) -> list[_Letter]:
         """What goes to whom. Raises SendFailed where no link can be made, as for an ask that is settled already."""
-        told = _Told(self._words, ask)
+        told = Told(self._words, ask)
         card = f"{self._desk}/#/ask/{quote(ask.id, safe='')}"
         letters = [told.letter(address, link=card, is_personal=False) for address in self._shared]
         for person, addresses in self._people.values():
@@ -294,14 +293,12 @@ class _Letter:
     body: str = field(repr=False)  # may hold a link that answers
 
 
-class _Told:
+class Told:
     """One ask as a message. Lines that an agent wrote begin with a mark, so that none can pass for ours."""
 
     def __init__(self, t: Words, ask: Ask) -> None:
-        judged = judgement_of(ask)
-        self.risks, self._doubt = judged.risks, judged.doubt
-        # A link proves only that somebody holds it.
-        self.only_at_desk = reason_not_to_allow(ask, identity="shared") is not None
+        self._card = to_card(ask)
+        self.only_at_desk = self._card.only_at_desk is not None  # a link proves only that somebody holds it
         self._t = t
         self._ask = ask
         self._agent = _one_line(ask.origin.agent, MOST_NAME)
@@ -312,23 +309,17 @@ class _Told:
             address=address,
             ask=self._ask.id,
             title=title,
-            body=self._body(link, is_personal=is_personal, longest=address.longest),
+            body=self.body(link, is_personal=is_personal, longest=address.longest),
         )
 
     def _title(self) -> str:
-        t, ask, agent = self._t, self._ask, self._agent
-        permission = ask.permission
-        if permission is None:
-            asks = t("link.asks", agent=agent)
-            header = ask.questions[0].header or ask.questions[0].question if ask.questions else ""
-            return f"{asks}: {_one_line(header, MOST_NAME)}" if header else asks
-        if permission.is_plan:
-            return t("perm.title.plan", agent=agent)
-        if permission.command is not None:
-            return t("perm.title.command", agent=agent)
-        return t("perm.title.tool", agent=agent, tool=_one_line(permission.tool, MOST_NAME))
+        title = self._card.heading.say(self._t, show=_one_line)
+        if self._ask.permission is not None:
+            return title
+        header = self._ask.questions[0].title if self._ask.questions else ""
+        return f"{title}: {_one_line(header, MOST_NAME)}" if header else title
 
-    def _body(self, link: str, *, is_personal: bool, longest: int) -> str:
+    def body(self, link: str, *, is_personal: bool, longest: int) -> str:
         """The link is always whole; what an agent wrote is cut first, and the rest where a service takes little."""
         t = self._t
         if is_personal:
@@ -337,9 +328,14 @@ class _Told:
             end = t("notify.risky", link=link)
         else:
             end = t("notify.open", link=link)
-        for line in (self._deadline(), self._where(), self._effects()):
-            if line and len(end) + len(line) < longest // 2:
-                end = f"{line}\n{end}"
+        lines = [self._warnings(), self._left_out(), self._where(), self._deadline()]
+        left = longest // 2 - len(end)
+        for line in (lines[0], lines[1], lines[3], lines[2]):  # those that matter most are the last to be left out
+            left -= len(line) + 1
+            if left < 0:
+                left += len(line) + 1
+                lines.remove(line)
+        end = "\n".join([*filter(None, lines), end])
         room = longest - len(end) - 1
         text = ""
         for line in self._lines():
@@ -351,7 +347,7 @@ class _Told:
 
     def _lines(self) -> Iterator[str]:
         if self._ask.permission is not None:
-            yield from self._object(self._ask.permission)
+            yield from self._object(self._card)
             return
         total = len(self._ask.questions)
         for place, question in enumerate(self._ask.questions, 1):
@@ -362,52 +358,37 @@ class _Told:
                 about = f" – {_one_line(option.description, MOST_LABEL)}" if option.description else ""
                 yield f"{number}. {_one_line(option.label, MOST_LABEL)}{about}"
 
-    def _object(self, permission: Permission) -> Iterator[str]:
-        """What it is about. Changes to files and arguments of tools are read at the desk."""
-        plan = (permission.input or {}).get("plan")
-        if permission.is_plan and isinstance(plan, str):
-            yield from _quoted(plan)
-            return
-        named = [*filter(None, (permission.command, *shown_paths(permission), permission.url))]
-        for each in named:
-            yield from _quoted(each)
-        if permission.summary and permission.summary not in named:
-            yield from _quoted(permission.summary)
+    def _object(self, card: Card) -> Iterator[str]:
+        """What it is about, then what the agent says of it."""
+        for part in card.parts:
+            if part.name not in READ_AT_DESK:
+                yield from (line for text in part.texts for line in _quoted(text))
+        if card.lacks_diff:
+            yield self._t("perm.noDiff")
+        if card.claim:
+            yield from _quoted(self._t("perm.says", agent=self._agent, text=card.claim))
 
-    def _effects(self) -> str:
-        effects = [_effect(self._t, risk) for risk in self.risks]
-        told = [self._t("perm.risky", effect=effect) for effect in effects]
-        told += [self._t("perm.doubt", why=_one_line(self._doubt, MOST_LABEL))] if self._doubt is not None else []
-        return " ".join(f"⚠ {each}" for each in told)
+    def _warnings(self) -> str:
+        hidden = [self._t("text.hidden")] if self._card.is_hiding else []
+        return " ".join(f"⚠ {_tame(each)}" for each in (*self._card.warnings(self._t), *hidden))
+
+    def _left_out(self) -> str:
+        """Where the rest is. The commands of a line are in the line."""
+        is_all = all(part.name not in READ_AT_DESK or part.name == "commands" for part in self._card.parts)
+        return "" if is_all else self._t("notify.more")
 
     def _where(self) -> str:
-        origin, permission = self._ask.origin, self._ask.permission
-        cwd = (permission.cwd if permission is not None else None) or origin.cwd
-        named = (origin.machine, origin.run, origin.step, cwd)
+        origin = self._ask.origin
+        named = (origin.machine, origin.run, origin.step, self._card.cwd or origin.cwd)
         told = " · ".join(_one_line(each, MOST_LABEL) for each in named if each)
         return f"({told})" if told else ""  # who asks chose these names
 
     def _deadline(self) -> str:
-        t, ask = self._t, self._ask
-        if ask.deadline is None or ask.fallback is None:
+        silence = self._card.silence
+        if silence is None:
             return ""
-        time = _time(ask.deadline)
-        if ask.permission is not None:
-            return t("deadline.deny", time=time)
-        if ask.fallback.rejected:
-            return t("deadline.reject", time=time)
-        return t("deadline.pick", time=time, choice=_one_line(_picked(ask, ask.fallback), MOST_LABEL))
-
-
-def _effect(t: Words, risk: str) -> str:
-    with suppress(KeyError):
-        return t(f"risk.{risk}")
-    return _one_line(risk, MOST_LABEL)
-
-
-def _picked(ask: Ask, answer: Answer) -> str:
-    pairs: Sequence[tuple[Any, Sequence[str]]] = list(zip(ask.questions, answer.answers or (), strict=False))
-    return "; ".join(", ".join(question.label_of(value) for value in values) for question, values in pairs)
+        choice = _one_line(silence.choice(show=str), MOST_LABEL)
+        return silence.say(self._t, time=_time(silence.at), choice=choice)
 
 
 def _quoted(text: str) -> list[str]:

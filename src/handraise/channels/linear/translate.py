@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 
 from handraise.asks import Ask, Permission, Question
-from handraise.asks.card import is_longer, whole_of
+from handraise.asks.card import MOST_DESCRIPTION, Card, Silence, cut, is_longer, to_card
 from handraise.errors import AnswerDoesNotFit
 from handraise.text.inert import inert
+from handraise.text.words import speak
 
 __all__ = [
     "Activity",
@@ -35,6 +37,7 @@ DENY = ("deny", "no", "n", "reject", "skip", "decline")
 SKIP = ("skip", "reject", "decline")
 WAIT = "keep waiting"
 _REFUSAL = re.compile(r"([A-Za-z]+)(?:\s*[:,.;—–-]+\s*(.*))?", re.DOTALL)
+ENGLISH = speak("en")  # as everything that this channel says
 REPLIES = {"once": "Allow once", "always": "Allow always", "reject": "Deny"}
 
 
@@ -84,12 +87,14 @@ def outcome(ask: Ask) -> Activity:
 
 def elicitation(ask: Ask, place: int, *, deadline: str | None = None, link: str | None = None) -> Activity:
     """One question of an ask, or its permission. What an agent wrote is data: Linear renders Markdown."""
+    card = to_card(ask)
     if ask.permission is not None:
-        body, is_list = _permission(ask.permission), True
+        body, is_list = _permission(card), True
     else:
         question = ask.questions[place]
         body, is_list = _question(question, place, len(ask.questions)), not question.multiple  # its list takes one
-    footer = [line for line in (deadline, None if link is None else f"[Open at the desk]({link})") if line]
+    then = None if card.silence is None else _silence(card.silence)
+    footer = [line for line in (then, deadline, None if link is None else f"[Open at the desk]({link})") if line]
     content = {"type": "elicitation", "body": "\n\n".join([body, *footer])}
     labels = _labels(ask, place) if is_list else []
     if not labels:
@@ -175,16 +180,36 @@ def _numbered(question: Question) -> list[str]:
     ]
 
 
-def _permission(permission: Permission) -> str:
-    lines = [f"**{plain(permission.summary or permission.tool)}**"]
-    if shown := inert(whole_of(permission)):
-        cut = (
-            "" if len(shown) <= LONGEST else f"\n… ({len(shown) - LONGEST} characters more at the desk: allow it there)"
-        )
-        lines.append(_fenced(f"{shown[:LONGEST]}{cut}"))
-    if permission.cwd:
-        lines.append(f"in `{inert(permission.cwd).replace('`', '')}`")
+def _permission(card: Card) -> str:
+    lines = [f"**{card.heading.say(ENGLISH, show=_short)}**"]
+    shown = inert(card.whole)
+    more = len(shown) - LONGEST
+    if shown:
+        left_out = f"\n… ({more} characters more at the desk: allow it there)" if more > 0 else ""
+        lines.append(_fenced(f"{shown[:LONGEST]}{left_out}"))
+    commands = card.named("commands")
+    if commands is not None and more <= 0:
+        numbered = [f"{at}. {plain(each)}" for at, each in enumerate(commands.texts, 1)]
+        lines.append("\n".join([ENGLISH("link.parts"), *numbered]))
+    lines += [f"⚠ {plain(each)}" for each in card.warnings(ENGLISH)]
+    lines += [f"⚠ {ENGLISH('text.hidden')}"] if card.is_hiding else []
+    lines += [ENGLISH("perm.noDiff")] if card.lacks_diff else []
+    cwd = f", in `{inert(card.cwd, keep='').replace('`', '')}`" if card.cwd else ""
+    lines.append(f"Tool: {_short(card.tool, MOST_DESCRIPTION)}{cwd}")
+    if card.claim:
+        agent = card.heading.texts["agent"]
+        lines.append(ENGLISH("perm.says", agent=plain(agent), text=_short(card.claim, MOST_DESCRIPTION)))
     return "\n\n".join(lines)
+
+
+def _silence(silence: Silence) -> str:
+    return silence.say(
+        ENGLISH, time=f"{silence.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC", choice=silence.choice(show=plain)
+    )
+
+
+def _short(text: str, limit: int) -> str:
+    return plain(cut(text, limit, t=ENGLISH))
 
 
 def _fenced(text: str) -> str:
