@@ -16,7 +16,7 @@ import pytest
 
 from handraise.app import open_store
 from handraise.clock import SystemClock
-from handraise.server.pages import _typed
+from handraise.server.pages.typed import read_form
 from handraise.tables.links import LONGEST, Links
 from serving import (
     BASH,
@@ -360,7 +360,7 @@ async def test_one_of_several_questions_may_be_left_out(desk: Served) -> None:
         ({}, "nothing is answered", {}),
         ({"q0": "0", "own0": "mine"}, "You picked a choice and typed an answer", {"q0": ["0"]}),
         ({"q0": "own"}, "You picked your own answer, but typed none", {"q0": ["own"]}),
-        ({"own0": "x", "own2": "many"}, "&#x27;many&#x27; is not a number", {}),
+        ({"own0": "x", "own2": "many"}, "&#39;many&#39; is not a number", {}),
         ({"q0": "9"}, "Use one of the buttons", {}),
         ({"q0": ["0", "1"]}, "one value only", {"q0": ["0", "1"]}),
         ({"q1": ["0", "0"]}, "given twice", {"q1": ["0"]}),
@@ -617,7 +617,7 @@ def test_a_form_full_of_escapes_is_read_like_any_other_and_takes_little_memory(u
     body = f"own0={value}&do=send".encode()
     tracemalloc.start()
     try:
-        typed = _typed(body)
+        typed = read_form(body)
         assert typed.button == "send" and typed.text("own0") == unquote_plus(unit) * (len(value) // len(unit))
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
@@ -626,4 +626,4 @@ def test_a_form_full_of_escapes_is_read_like_any_other_and_takes_little_memory(u
 
 @pytest.mark.parametrize("body", [b"do=deny&x=%4", b"do=deny&x=%zz", b"do=deny" + b"&a=b" * 30_000])
 def test_a_form_that_no_browser_sends_says_nothing(body: bytes) -> None:
-    assert _typed(body).button == ""
+    assert read_form(body).button == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -30,7 +29,7 @@ from handraise.server.http import (
     status_of,
 )
 from handraise.server.openapi import document
-from handraise.server.pages import page, signed_in_page, words_for
+from handraise.server.pages import sign_in_over_page, sign_in_page, signed_in_page, words_for
 from handraise.server.routes.health import PROBLEMS, VERSION, Health
 from handraise.server.routes.metrics import MEDIA_TYPE, Metrics
 from handraise.tables.tokens import Tokens
@@ -171,17 +170,12 @@ def routes(
         require(request.scope, "admin")
         return json_response({"url": sign_in.link(str(request.base_url).rstrip("/"))}, status=201)
 
-    async def sign_in_page(request: Request) -> Response:
-        t = words_for(request)
-        return page(
-            t, t("signin.title"), f'<form method="post"><button>{html.escape(t("signin.button"))}</button></form>'
-        )
+    async def show_sign_in(request: Request) -> Response:
+        return sign_in_page(words_for(request))
 
     async def sign_in_done(request: Request) -> Response:
         if not sign_in.use(request.path_params["code"]):
-            t = words_for(request)
-            text = html.escape(t("signin.over.text", command="handraise open"))
-            return page(t, t("signin.over"), f"<p>{text}</p>", status=410)
+            return sign_in_over_page(words_for(request))
         halves = await tokens.add_browser(scopes=("admin",))
         response = signed_in_page(words_for(request), halves.secret)
         response.set_cookie(
@@ -204,6 +198,6 @@ def routes(
         Route("/v1/tokens", add_token, methods=["POST"]),
         Route("/v1/tokens/{name}", revoke_token, methods=["DELETE"]),
         Route("/v1/signin", sign_in_link, methods=["POST"]),
-        Route("/signin/{code}", sign_in_page),
+        Route("/signin/{code}", show_sign_in),
         Route("/signin/{code}", sign_in_done, methods=["POST"]),
     ]
