@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from handraise.asks import Ask, Question
 from handraise.text.inert import inert
 from handraise.wire import StoredEvent, time_text
+from handraise.wire.runs import TYPES
 from handraise.workflow.journal import Event, WrittenEvent
 
 __all__ = ["ASK_EVENTS", "TYPES", "Position", "agent_question", "by_time", "line", "merged", "told", "values"]
@@ -25,33 +26,6 @@ ASK_EVENTS = ("asked", "answered", "rejected", "withdrawn")  # of an ask; the ot
 LONGEST_HEADER = 30
 LONGEST_SHOWN = 300  # characters of one text in a line
 
-# Every type that is told, and when.
-TYPES: Mapping[str, str] = {
-    "run_started": "A worker began with it; `steps` are those of the workflow, in their order.",
-    "run_completed": "It is done; `output` is what its last step gave.",
-    "run_failed": "A step failed for good; `error` says which and why.",
-    "run_cancelled": "Somebody cancelled it.",
-    "run_retried": "Somebody made it go on, from `step_id` or from what did not succeed; `by` says who.",
-    "steps_changed": "Its file has other `steps` by now, and it goes on with those.",
-    "step_started": "An attempt of a step began; `kind` is `agent`, `checkpoint`, `shell` or `function`.",
-    "step_completed": "It succeeded; `output` is what it gave.",
-    "step_failed": "An attempt failed. One that does not count (`counts`) takes none of the step's retries.",
-    "step_cut": "It was under way when its worker died; `decision` says what was done about it.",
-    "session_started": "An agent was started for a step, in the session `session_id`.",
-    "agent_repaired": "What an agent gave does not fit the step's output, and it was told so.",
-    "checkpoint_waiting": "The run waits for a person at `checkpoint_id`.",
-    "checkpoint_given": "A person gave what it waited for; `by` says who.",
-    "worktree_made": "A step works in a git worktree at `path`, on a `branch` that began with commit `base`.",
-    "worktree_removed": "Nothing was left in it. `branch` is there where it has commits, and null otherwise.",
-    "worktree_kept": "It holds work that is not committed, so it stays at `path`; or `error` says why it could not go.",
-    "agent_question_asked": "An agent asked something.",
-    "agent_question_answered": "It has answers, from a person or from policy; `by` says which.",
-    "agent_question_rejected": "A person or policy refused to answer; `reason` says why.",
-    "agent_question_withdrawn": "The agent stopped waiting.",
-    "agent_permission_asked": "An agent wants to do something.",
-    "agent_permission_answered": "It may, or may not: `reply`.",
-    "agent_permission_withdrawn": "The agent stopped waiting.",
-}
 _ENDS = ("_completed", "_failed", "_cancelled")
 
 

@@ -188,14 +188,14 @@ class Runs:
         run = _named(request, "run")
         body = parse(RetryBody, await read_body(request.scope, request.receive))
         record = await self._journal.get(run)
-        check_retry(record, step=body.step)
+        check_retry(record, step=body.from_)
         workflow = (await self._authors.open(Path(record.file), record.workflow)).flow
         order = list(workflow.steps)
-        if body.step is not None and body.step not in order:
-            raise SettingsError(f"from: {workflow.name} has no step {body.step!r}; it has {', '.join(order)}")
-        again, then = to_do(await self._journal.trace(run), workflow, step=body.step)
+        if body.from_ is not None and body.from_ not in order:
+            raise SettingsError(f"from: {workflow.name} has no step {body.from_!r}; it has {', '.join(order)}")
+        again, then = to_do(await self._journal.trace(run), workflow, step=body.from_)
         if not body.dry_run:
-            record = await self._journal.reopen(run, step=body.step, by=token.name, at=self._broker.clock.now())
+            record = await self._journal.reopen(run, step=body.from_, by=token.name, at=self._broker.clock.now())
         told = {**record.told(), "again": again, "then": then}
         return json_response(told, status=200 if body.dry_run else 202)
 
