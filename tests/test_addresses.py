@@ -17,8 +17,8 @@ import pytest
 
 from handraise import sync
 from handraise.asks import Answer, Ask
-from handraise.client import PATIENCE as REFUSALS
 from handraise.client import Client, Desk
+from handraise.client.connection import PATIENCE as REFUSALS
 from handraise.config import Settings, load
 from handraise.errors import DeskUnreachable, SettingsError, StoreFailed, Unauthorized, Withdrawn
 from handraise.testing import a_permission, an_ask

@@ -15,7 +15,7 @@ from handraise.client import addresses, secret
 from handraise.config import DEFAULT_URL, ChannelTable, Settings, load
 from handraise.errors import SettingsError
 from handraise.people import Person
-from handraise.rules.reading import find_project
+from handraise.transports.files import find_project
 from serving import serving
 from trusting import trust_project
 

@@ -78,21 +78,25 @@ def a_home(home: Path, *, url: str, **more: object) -> Settings:
     "key", [{}, {"key": ""}, {"key": "ab" * 32}, {"key": 7}], ids=["none", "empty", "a key", "no text"]
 )
 @pytest.mark.parametrize("reply", [friendly, rude])
-async def test_a_program_where_a_desk_was_is_sent_nothing(tmp_path: Path, reply: Reply, key: dict[str, object]) -> None:
+@pytest.mark.parametrize("quick", [False, True], ids=["pooled", "quick"])
+async def test_a_program_where_a_desk_was_is_sent_nothing(
+    tmp_path: Path, reply: Reply, key: dict[str, object], quick: bool
+) -> None:
     async with asyncio.timeout(30), impostor(reply) as there:
         settings = a_home(tmp_path / "home", url=there.url, **key)
         for token in (None, "hr_given"):
-            async with Client(settings=settings, token=token) as client:
+            async with Client(settings=settings, token=token, quick=quick) as client:
                 with pytest.raises(DeskUnreachable, match="is not the desk of this home"):
                     await client.call("POST", "/v1/tokens", body={"name": "mine", "scopes": ["admin"]})
-        async with Client(settings=settings) as client:
+        async with Client(settings=settings, quick=quick) as client:
             with pytest.raises(DeskUnreachable):
                 await anext(client.events())
         assert TOKEN.encode() not in there.heard
         assert b"hr_given" not in there.heard and b"mine" not in there.heard
 
 
-async def test_a_program_that_relays_to_the_desk_elsewhere_is_sent_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quick", [False, True], ids=["pooled", "quick"])
+async def test_a_program_that_relays_to_the_desk_elsewhere_is_sent_nothing(tmp_path: Path, quick: bool) -> None:
     async with asyncio.timeout(30), serving(tmp_path / "home") as desk:
         where = urlsplit(desk.url)
 
@@ -106,18 +110,21 @@ async def test_a_program_that_relays_to_the_desk_elsewhere_is_sent_nothing(tmp_p
         async with impostor(relayed) as there:
             written = json.loads(desk.settings.desk_file.read_text())
             desk.settings.desk_file.write_text(json.dumps({**written, "url": there.url}))
-            async with Client(settings=desk.settings) as client:
+            async with Client(settings=desk.settings, quick=quick) as client:
                 with pytest.raises(DeskUnreachable, match="is not the desk of this home"):
                     await client.cursor()
             assert desk.token.encode() not in there.heard
             desk.settings.desk_file.write_text(json.dumps(written))
 
 
-async def test_a_program_that_takes_the_port_over_from_a_reached_desk_is_sent_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("quick", [False, True], ids=["pooled", "quick"])
+async def test_a_program_that_takes_the_port_over_from_a_reached_desk_is_sent_nothing(
+    tmp_path: Path, quick: bool
+) -> None:
     """Every connection is proven, not every client."""
     async with asyncio.timeout(30):
         async with serving(tmp_path / "home") as desk:
-            client = Client(settings=desk.settings)
+            client = Client(settings=desk.settings, quick=quick)
             await client.__aenter__()
             await client.cursor()
             written, port = desk.settings.desk_file.read_text(), urlsplit(desk.url).port

@@ -436,7 +436,7 @@ async def test_a_follower_of_a_desk_at_which_nothing_had_happened_is_told_as_wel
         events: Any = client.events(after=0)
         async with asyncio.timeout(PATIENCE):
             heard = asyncio.ensure_future(anext(events))
-            await eventually(lambda: client._reached and len(desk.broker.feeds) == 1)
+            await eventually(lambda: client.connection.is_reached and len(desk.broker.feeds) == 1)
             cable.pull()
             await eventually(lambda: len(desk.broker.feeds) == 0)
             await desk.ask(id="a")

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, Scope
-from handraise.errors import (
-    AlreadyAnswered,
-    AnswerDoesNotFit,
-    AskDoesNotFit,
-    AskNotFound,
-    AskWithdrawn,
-    DeskUnreachable,
-    HandraiseError,
-    Rejected,
-    Withdrawn,
-)
-
 if TYPE_CHECKING:
+    from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, Scope
     from handraise.client import Desk
+    from handraise.errors import (
+        AlreadyAnswered,
+        AnswerDoesNotFit,
+        AskDoesNotFit,
+        AskNotFound,
+        AskWithdrawn,
+        DeskUnreachable,
+        HandraiseError,
+        Rejected,
+        Withdrawn,
+    )
 
 __all__ = [
     "AlreadyAnswered",
@@ -46,9 +45,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`Desk` brings an HTTP client along, which a command that only prints help need not load."""
-    if name == "Desk":
-        from handraise.client import Desk
+    """Each public name is loaded when it is first used: a command that needs none of them starts sooner."""
+    if name in __all__:
+        from importlib import import_module
 
-        return Desk
+        for room in ("handraise.asks", "handraise.errors", "handraise.client"):
+            found = getattr(import_module(room), name, None)
+            if found is not None:
+                globals()[name] = found
+                return found
     raise AttributeError(f"module 'handraise' has no attribute {name!r}")

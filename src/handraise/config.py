@@ -10,21 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
-
-import platformdirs
 
 from handraise.asks import LONGEST_NAME, Handling
 from handraise.chat import APIS, ChatSettings, ModelTable
 from handraise.errors import SettingsError
 from handraise.people import MAY, USUALLY, Person
-from handraise.policies import policy_for
-from handraise.rules.reading import find_project, rules_in
 from handraise.text.words import LANGUAGES
-from handraise.transports.files import parse_toml, read_settings
-from handraise.trust import Part, Trust, agents_part, anchored, notice, policy_part, rules_part
-from handraise.wire import parse_handling
+from handraise.transports.files import find_project, parse_toml, read_settings
+
+# Rules, policies, trust and our JSON are imported where there is a file to read: a command without one starts sooner.
+if TYPE_CHECKING:
+    from handraise.trust import Part
 
 __all__ = [
     "DEFAULT_PORT",
@@ -148,15 +146,21 @@ def _lives(pid: int) -> bool:
 def load(environ: Mapping[str, str] | None = None, *, cwd: Path | None = None) -> Settings:
     """Raises SettingsError that names the file and the setting."""
     environ = os.environ if environ is None else environ
-    home = Path(environ.get("HANDRAISE_HOME") or platformdirs.user_data_path("handraise")).expanduser().absolute()
+    home = Path(environ.get("HANDRAISE_HOME") or _user_path("data")).expanduser().absolute()
     settings = Settings(
         home=home,
         url=",".join(parse_addresses(environ.get("HANDRAISE_URL"), name="HANDRAISE_URL")) or None,
         token=environ.get("HANDRAISE_TOKEN") or None,
         database=environ.get("HANDRAISE_DATABASE") or f"sqlite:///{home / 'desk.db'}",
     )
-    user = Path(environ.get("XDG_CONFIG_HOME") or platformdirs.user_config_path()) / "handraise" / "config.toml"
+    user = Path(environ.get("XDG_CONFIG_HOME") or _user_path("config")) / "handraise" / "config.toml"
     return _with_files(replace(settings, user=user), cwd=cwd or Path.cwd())
+
+
+def _user_path(kind: Literal["data", "config"]) -> Path:
+    import platformdirs  # for start-up time: not needed where the environment says it
+
+    return platformdirs.user_data_path("handraise") if kind == "data" else platformdirs.user_config_path()
 
 
 def load_elsewhere(settings: Settings, *, cwd: Path) -> Settings:
@@ -173,8 +177,11 @@ def _with_files(settings: Settings, *, cwd: Path) -> Settings:
 
 def warn_of_untrusted(settings: Settings) -> None:
     """Log what of a project was left out. For programs that have no terminal to say it on."""
-    if (said := notice(settings.untrusted)) is not None:
-        log.warning("%s", said)
+    if not settings.untrusted:
+        return
+    from handraise.trust import notice
+
+    log.warning("%s", notice(settings.untrusted))
 
 
 def parse_addresses(given: str | Sequence[str] | None, *, name: str) -> tuple[str, ...]:
@@ -208,6 +215,10 @@ def _with_project(settings: Settings, file: Path) -> Settings:
 
     What is wrong in it is said also where nobody trusts it.
     """
+    from handraise.rules.reading import rules_in
+    from handraise.trust import Trust, agents_part, policy_part, rules_part
+    from handraise.wire import parse_handling
+
     text = _read(file)
     whole = _with_file(settings, file, text, own=False)
     table = parse_toml(text, file=file)
@@ -241,6 +252,10 @@ def _read(file: Path) -> str:
 
 def _with_file(settings: Settings, file: Path, text: str, *, own: bool = True) -> Settings:
     """Settings refined by a file. One that came with a project may not open your desk to others."""
+    from handraise.policies import policy_for
+    from handraise.rules.reading import rules_in
+    from handraise.wire import parse_handling
+
     table = parse_toml(text, file=file)
     unknown = set(table) - {"policy", "desk", "terminal", "agents", "rules", "chat", "models", "channels", "people"}
     if unknown:
@@ -348,6 +363,8 @@ def _agents(table: dict[str, Any], before: Mapping[str, AgentTable], *, file: Pa
         if not isinstance(env, Mapping) or not _texts(tuple(env.values())):
             raise SettingsError(f'{file}: [agents.{name}] env is a table of texts, as in {{ NAME = "value" }}')
         if "command" in given and command:
+            from handraise.trust import anchored
+
             command = anchored(command, folder=file.parent, is_strict=False)
         found[name] = AgentTable(command=tuple(command), env=dict(env), watch=tuple(watch))
     return found

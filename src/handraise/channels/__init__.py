@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from handraise.asks import Answer, Ask, Handling, State
-from handraise.clock import Clock
 from handraise.errors import HandraiseError
 from handraise.events import Event
 from handraise.people import Identity, People
-from handraise.stores import Database
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # commands that only show an ask load nothing of it
+    from handraise.clock import Clock
+    from handraise.stores import Database
     from handraise.tables.sessions import NewSession, SessionRecord, Sessions
 
 __all__ = [

@@ -102,9 +102,12 @@ def settings_here(cwd: Path | None = None) -> Settings:
     import os
 
     from handraise.config import load
-    from handraise.trust import notice
 
     settings = load(cwd=cwd)
+    if not settings.untrusted:
+        return settings
+    from handraise.trust import notice
+
     said = notice(settings.untrusted)
     if said is not None and said not in _said and "_HANDRAISE_COMPLETE" not in os.environ:
         _said.add(said)
@@ -121,7 +124,7 @@ def call(work: Callable[[Client], Awaitable[T]], *, url: str | None) -> T:
     settings = settings_here()
 
     async def calling() -> T:
-        async with Client(url, settings=settings) as client:
+        async with Client(url, settings=settings, quick=True) as client:
             return await work(client)
 
     return asyncio.run(calling())
@@ -150,7 +153,7 @@ def call_or_open(
         is_elsewhere = bool(url or settings.url)
         if is_elsewhere or settings.token or settings.running_desk():
             try:
-                async with Client(url, settings=settings) as client:
+                async with Client(url, settings=settings, quick=True) as client:
                     return await over_http(client)
             except DeskUnreachable:
                 if is_elsewhere:

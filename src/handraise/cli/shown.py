@@ -8,11 +8,12 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from handraise.asks import Answer, Ask
+from handraise.client import records
+from handraise.client.records import answer_fields, time_text
 from handraise.errors import SettingsError
 from handraise.text.inert import inert
 
@@ -43,32 +44,18 @@ def print_json(value: Any) -> None:
 
 def ask_fields(ask: Ask) -> dict[str, Any]:
     """An ask in the form `GET /v1/asks/{id}` has."""
-    from handraise import wire
-
     return {
-        **wire.ask_fields(ask),
+        **records.ask_fields(ask),
         "state": ask.state,
         "asked_at": time_text(ask.asked_at),
         "deadline": time_text(ask.deadline),
         "remaining": ask.remaining,
-        "fallback": _answer_fields(ask.fallback),
-        "answer": _answer_fields(ask.answer),
+        "fallback": None if ask.fallback is None else answer_fields(ask.fallback),
+        "answer": None if ask.answer is None else answer_fields(ask.answer),
         "delivered_at": time_text(ask.delivered_at),
         "delivery_error": ask.delivery_error,
         "withdrawn_reason": ask.withdrawn_reason,
     }
-
-
-def _answer_fields(answer: Answer | None) -> Any:
-    from handraise.wire import answer_text
-
-    return None if answer is None else json.loads(answer_text(answer))
-
-
-def time_text(time: datetime | None) -> str | None:
-    from handraise import wire
-
-    return None if time is None else wire.time_text(wire.to_milliseconds(time))
 
 
 def tell(ask: Ask, *, as_json: bool) -> None:
@@ -103,7 +90,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, columns: int |
 
 
 def _width(text: str) -> int:
-    from rich.cells import cell_len
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # for start-up time
 
     return cell_len(text)
 

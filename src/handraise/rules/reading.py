@@ -11,25 +11,15 @@ from typing import Any, get_args
 from handraise.errors import SettingsError
 from handraise.rules import Action, Condition, Context, Rule
 from handraise.rules.globs import matches
-from handraise.transports.files import parse_toml
+from handraise.transports.files import PROJECT, parse_toml
 
-__all__ = ["FIELDS", "LONGEST_TIMEOUT", "find_project", "find_projects", "parse_rule", "rules_in", "told"]
+__all__ = ["FIELDS", "LONGEST_TIMEOUT", "find_projects", "parse_rule", "rules_in", "told"]
 
-PROJECT = "handraise.toml"
 MOST_RULES = 1000
 MOST_LEVELS = 32  # folders above the working folder that are looked at for rules
 LONGEST_TIMEOUT = 300.0  # seconds; an agent waits meanwhile, and nobody sees its ask
 FIELDS = ("tool", "action", "matches", "agent", "context", "message", "to", "timeout")
 _HEADING = re.compile(r"\s*\[\[\s*rules\s*\]\]|\s*rules\s*=")
-
-
-def find_project(folder: Path) -> Path | None:
-    """The nearest `handraise.toml`, from the folder upwards."""
-    for place in (folder, *folder.parents):
-        file = place / PROJECT
-        if file.is_file():
-            return file
-    return None
 
 
 def find_projects(folder: Path) -> tuple[list[Path], bool]:

@@ -15,7 +15,18 @@ from typing import Any, BinaryIO
 
 from handraise.errors import SettingsError
 
-__all__ = ["LARGEST_FILE", "open_ordinary", "parse_toml", "problem_of_toml", "read_ordinary", "read_settings"]
+__all__ = [
+    "LARGEST_FILE",
+    "PROJECT",
+    "find_project",
+    "open_ordinary",
+    "parse_toml",
+    "problem_of_toml",
+    "read_ordinary",
+    "read_settings",
+]
+
+PROJECT = "handraise.toml"  # the settings of a project
 
 LARGEST_FILE = 64 << 10  # bytes
 MOST_DOTS = 100  # of a line, outside of texts: the parser's time grows with the square of a key's parts
@@ -46,6 +57,15 @@ def read_ordinary(path: Path, *, most: int) -> bytes | None:
         while len(content) <= most and (chunk := reading.read(most + 1 - len(content))):
             content += chunk
     return bytes(content) if len(content) <= most else None
+
+
+def find_project(folder: Path) -> Path | None:
+    """The nearest `handraise.toml`, from the folder upwards."""
+    for place in (folder, *folder.parents):
+        file = place / PROJECT
+        if file.is_file():
+            return file
+    return None
 
 
 def read_settings(file: Path) -> bytes:
