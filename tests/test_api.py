@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -120,7 +121,7 @@ async def test_an_ask_without_an_id_and_origin_gets_both(desk: Served) -> None:
     one = await told(desk.http.post("/v1/asks", json={"questions": [{"question": "Really?"}]}), 201)
     two = await told(desk.http.post("/v1/asks", json={"questions": [{"question": "Really?"}]}), 201)
     assert one["id"] != two["id"]
-    assert one["origin"] == {"agent": "script", "session": f"script:{desk.admin}"}
+    assert one["origin"] == {"agent": "script", "session": f"script:{desk.admin}", "machine": socket.gethostname()}
 
 
 async def test_the_whole_origin_is_told(desk: Served) -> None:

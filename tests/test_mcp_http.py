@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -125,7 +126,7 @@ async def test_a_question_is_answered_and_only_then_delivered(mode: str, desk: S
         calling = tasks.create_task(call(agent, "question", WHICH, progress_callback=progress))
         ask = await happened(desk, "asked")
         await asyncio.wait_for(heard.wait(), PATIENCE)
-        assert (ask.origin.agent, ask.origin.cwd, ask.origin.machine) == ("codex", None, None)
+        assert (ask.origin.agent, ask.origin.cwd, ask.origin.machine) == ("codex", None, socket.gethostname())
         assert ask.origin.session.startswith("mcp:")
         assert ask.id.startswith("@laptop:mcp_")
         assert (await desk.answer(ask.id, "Postgres"))["delivered_at"] is None

@@ -238,7 +238,7 @@ class Worker:
             await self.sessions.order(session, "close", at=self.clock.now())
 
     async def ask(self, ask: Ask, *, handling: Handling | None = None) -> Answer:
-        return await self.desk.ask(ask, handling=handling)
+        return await self.desk.ask(await resolve(ask), handling=handling)
 
     def hold(self, run: str, *, is_ours: Callable[[], bool]) -> None:
         self._held[run] = is_ours

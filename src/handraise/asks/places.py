@@ -1,23 +1,33 @@
-"""Where the files that a permission names really are, looked up on the agent's own machine before it is asked."""
+"""What an agent's own machine adds to an ask before it is asked: its name, and where files really are."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from dataclasses import replace
 
 from handraise.asks import Ask, Permission
 
-__all__ = ["resolve"]
+__all__ = ["on_this_machine", "resolve"]
 
 MOST_PATHS = 200  # of one permission; nobody reads a longer list, and each is several looks at the disk
 
 
-async def resolve(ask: Ask) -> Ask:
-    """The ask with the real places of its files, links followed. What was looked up before is left as it is.
+def on_this_machine(ask: Ask) -> Ask:
+    """The ask with the name of this machine in its origin, unless it names one. Joining an ask does not compare it."""
+    if ask.origin.machine is not None:
+        return ask
+    return replace(ask, origin=replace(ask.origin, machine=socket.gethostname()))
 
-    Nothing is added where it cannot be known: then no rule for paths allows it.
+
+async def resolve(ask: Ask) -> Ask:
+    """The ask of an agent on this machine, with the real places of its files, links followed. What was looked up
+    before is left as it is.
+
+    No place is added where it cannot be known: then no rule for paths allows it.
     """
+    ask = on_this_machine(ask)
     permission = ask.permission
     if permission is None or not permission.files or permission.resolved is not None:
         return ask

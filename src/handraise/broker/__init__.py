@@ -234,7 +234,7 @@ class Broker:
             opened = await self.store.open(row, also_write=how.also_write)
             if opened.how == "differs":
                 ask = kept or parse_ask(f"{{{row.content}}}")
-                same = _as_looked_up_before(ask, opened.stored.ask())
+                same = _as_found_before(ask, opened.stored.ask())
                 if same == ask:
                     raise AskDiffers(id)
                 return await self._open(same, how, wait=wait)
@@ -599,8 +599,12 @@ class Broker:
             self._deadlines.set_timer()
 
 
-def _as_looked_up_before(ask: Ask, stored: Ask) -> Ask:
-    """A link may lead elsewhere when the same is asked again. What was judged is what stands there."""
+def _as_found_before(ask: Ask, stored: Ask) -> Ask:
+    """The ask with what a machine found out when it was first asked: its name, and where links lead.
+
+    Another machine may ask the same again, and a link may lead elsewhere then. What was judged is what stands there.
+    """
+    ask = replace(ask, origin=replace(ask.origin, machine=stored.origin.machine))
     if ask.permission is None or stored.permission is None:
         return ask
     before = stored.permission

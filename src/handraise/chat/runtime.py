@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from handraise.asks import Answer, Ask, Handling
+from handraise.asks.places import on_this_machine
 from handraise.broker import Broker
 from handraise.chat import ChatSettings
 from handraise.chat.contract import AGENT, cut_off, error_block, inserted_text, question_block, question_of, to_ask
@@ -281,7 +282,7 @@ class Chats:
         draft.add(question_block(asked.call, ask=ask.id, tool_call=asked.tool_call))
         written = replace(said, state="done", blocks=draft.blocks, raw=draft.raw())
         also_write = self.transcript.asking(written, ask=ask.id, at=self._broker.clock.now())
-        await self._broker.open(ask, handling=Handling(), also_write=also_write)
+        await self._broker.open(on_this_machine(ask), handling=Handling(), also_write=also_write)
         if (await self.transcript.get(said.chat)).ask != ask.id:  # given up by another desk meanwhile
             await self._broker.withdraw(ask.id, reason="the chat has moved on")
 

@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 PAGE = 500  # lines asked for at once; no more are ever held
-NARROW = 60  # columns under which every line is two
 LEAST_ABOUT = 12  # cells that what was asked keeps on a terminal
-HEADS = ("WHEN", "DECISION", "WHO", "FROM", "AGENT", "ABOUT")
+HEADS = ("WHEN", "DECISION", "WHO", "FROM", "AGENT", "MACHINE", "ABOUT")
 
 # What a spreadsheet takes for the beginning of a formula, with the wide forms that Asian keyboards type.
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
@@ -150,23 +149,26 @@ def _table_printer() -> Callable[[list[Line]], None]:
         rows = [_row(line) for line in lines]
         for index, width in enumerate(widths):
             widths[index] = max(width, *(_width(row[index]) for row in rows)) if rows else width
-        if rows and (columns is None or columns >= NARROW):
+        is_narrow = columns is not None and columns < sum(widths) + 2 * len(widths) + LEAST_ABOUT
+        if rows and not is_narrow:
             rows = [*heads, *rows]
             heads.clear()
-        for line in _drawn(rows, widths, columns=columns):
+        for line in _folded(rows, columns=columns or 0) if is_narrow else _drawn(rows, widths, columns=columns):
             print(line)
         sys.stdout.flush()
 
     return show
 
 
+def _folded(rows: Sequence[Sequence[str]], *, columns: int) -> Iterator[str]:
+    """Two lines each, for a terminal that is too narrow for the table."""
+    for row in rows:
+        yield _cut(" · ".join(filter(None, row[:-1])), columns)
+        yield f"  {_cut(row[-1], columns - 2)}"
+
+
 def _drawn(rows: Sequence[Sequence[str]], widths: Sequence[int], *, columns: int | None) -> Iterator[str]:
-    if columns is not None and columns < NARROW:
-        for row in rows:
-            yield _cut(" · ".join(filter(None, row[:-1])), columns)
-            yield f"  {_cut(row[-1], columns - 2)}"
-        return
-    room = None if columns is None else max(LEAST_ABOUT, columns - sum(widths) - 2 * len(widths))
+    room = None if columns is None else columns - sum(widths) - 2 * len(widths)
     for row in rows:
         cells = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=False)]
         yield "  ".join([*cells, row[-1] if room is None else _cut(row[-1], room)])
@@ -177,7 +179,14 @@ def _row(line: Line) -> Sequence[str]:
     via = f", in {line['via']}" if line["via"] and line["decided_by"] in ("person", "agent") else ""
     who = f"{line['by'] or ('somebody' if line['decided_by'] == 'person' else line['decided_by'])}{via}"
     came = "" if line["token"] is None else f"{line['token']} at {line['address'] or 'an unknown address'}"
-    cells = (f"{at:%Y-%m-%d %H:%M:%S}", line["decision"].replace("_", " "), who, came, line["agent"])
+    cells = (
+        f"{at:%Y-%m-%d %H:%M:%S}",
+        line["decision"].replace("_", " "),
+        who,
+        came,
+        line["agent"],
+        line["machine"] or "",
+    )
     said = _said(line)
     return [inert(cell, keep="") for cell in (*cells, line["title"] + (f" → {said}" if said else ""))]
 

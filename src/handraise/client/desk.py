@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import logging
 import secrets
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -105,10 +104,9 @@ class Desk:
         return answer
 
     def _origin(self, agent: str, *, session: str | None, id: str | None) -> Origin:
-        """An id that is given may come again from another process or machine: nothing of this one may tell it apart."""
-        if id is not None:
-            return Origin(agent=agent, session=session or f"script:{id}")
-        return Origin(agent=agent, session=session or self._session, machine=socket.gethostname())
+        """An id that is given may come again from another process: nothing of this one may tell it apart."""
+        own = self._session if id is None else f"script:{id}"
+        return Origin(agent=agent, session=session or own)
 
     def on_question(self, handler: Handler) -> Handler:
         """Call `handler` with every open ask that has questions, now and from now on; what it returns is the answer.

@@ -42,6 +42,7 @@ class Guest:
     session: str | None = None  # of these three: what the address says
     cwd: str | None = None
     limit: float | None = None
+    machine: str | None = None  # where the caller is, if that is known
     _answer: tuple[Tools, str] | None = field(default=None, init=False)
 
     def expect(self, tools: Tools, *, ask: str) -> None:
@@ -58,7 +59,14 @@ class Guest:
         return f"mcp:{self.name}:{shown}" if shown else f"mcp:{self.name}"
 
     def place(self, conversation: str) -> Place:
-        return Place(otherwise=conversation, session=self.session, cwd=self.cwd, limit=self.limit, is_shared=True)
+        return Place(
+            otherwise=conversation,
+            session=self.session,
+            cwd=self.cwd,
+            machine=self.machine,
+            limit=self.limit,
+            is_shared=True,
+        )
 
 
 @dataclass(slots=True, kw_only=True)

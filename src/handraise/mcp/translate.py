@@ -147,7 +147,8 @@ def base_of(id: str) -> str:
 
 def is_ours(ask: Ask, *, origin: Origin) -> bool:
     """Whether somebody with this origin may read the ask: a question that was asked here."""
-    here = (ask.origin.agent, ask.origin.machine, ask.origin.cwd) == (origin.agent, origin.machine, origin.cwd)
+    is_same_machine = None in (ask.origin.machine, origin.machine) or ask.origin.machine == origin.machine
+    here = is_same_machine and (ask.origin.agent, ask.origin.cwd) == (origin.agent, origin.cwd)
     return here and base_of(ask.id).startswith(PREFIX) and ask.permission is None
 
 

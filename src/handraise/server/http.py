@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from pydantic_core import to_json
-from starlette.types import Send
+from starlette.types import Scope, Send
 
 from handraise.channels import BadCall
 from handraise.errors import (
@@ -59,6 +59,7 @@ __all__ = [
     "error_body",
     "error_headers",
     "hung_up",
+    "is_here",
     "query",
     "read_body",
     "seconds_in",
@@ -206,3 +207,13 @@ def query(raw: bytes, *known: str) -> dict[str, Any]:
             raise BadBody(f"parameter {key!r} is given twice")
         found[key] = value
     return found
+
+
+_FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
+
+
+def is_here(scope: Scope) -> bool:
+    """Whether the caller is on this machine: it called by loopback, and nobody passed the call on."""
+    client = scope.get("client")
+    is_loopback = client is not None and client[0] in ("127.0.0.1", "::1")
+    return is_loopback and not any(name in _FORWARDED for name, _ in scope["headers"])

@@ -19,6 +19,7 @@ from handraise.asks.places import resolve
 from handraise.broker import Broker
 from handraise.errors import Overloaded, Withdrawn
 from handraise.server.gate import require, source_of
+from handraise.server.http import is_here
 from handraise.stores import Query
 from handraise.tables.raw_messages import Wires
 from handraise.tables.tokens import Token
@@ -62,7 +63,7 @@ class Attached:
         async def asking(scope: Scope, receive: Receive, send: Send) -> None:
             token = require(scope, "ask")
             call = _Call(scope, wires=self._wires, number=next(self._numbers), brought=self._brought)
-            here = _is_here(scope)
+            here = is_here(scope)
             asker = _Caller(self._broker, token, source=source_of(scope), worker=self._worker, call=call, is_here=here)
             await app({**scope, "asker": asker}, call.receiving(receive), call.sending(send))
 
@@ -202,14 +203,3 @@ class _Caller:
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
         self._broker.delivered(self._token.own_id(id), error=error)
-
-
-def _is_here(scope: Scope) -> bool:
-    """Whether the terminal is on this machine: it called by loopback, and nobody passed the call on."""
-    client = scope.get("client")
-    forwarded = {b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"}
-    return (
-        client is not None
-        and client[0] in ("127.0.0.1", "::1")
-        and not any(name in forwarded for name, _ in scope["headers"])
-    )

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from handraise.asks import Ask, Handling, Option, Origin, Question
+from handraise.asks.places import on_this_machine
 from handraise.broker import Broker
 from handraise.channels import Testable
 from handraise.errors import SettingsError
@@ -86,7 +87,7 @@ class _Desk:
         session = await channel.place_for_test(body.where) if isinstance(channel, Testable) else id
         ask = Ask(id=id, questions=(TEST,), origin=Origin(agent=AGENT, session=session))
         handling = Handling(question_timeout=TEST_FOR, on_timeout="reject")
-        opened = await self._broker.open(ask, handling=handling)
+        opened = await self._broker.open(on_this_machine(ask), handling=handling)
         return json_response({"ask": opened.stored.id}, status=201)
 
     async def called(self, request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -15,7 +16,7 @@ from handraise.broker import Broker
 from handraise.errors import AskNotFound, Overloaded
 from handraise.mcp.translate import name_of
 from handraise.server.gate import require, source_of
-from handraise.server.http import ExtraMissing, WrongMethod, hung_up, query, read_body
+from handraise.server.http import ExtraMissing, WrongMethod, hung_up, is_here, query, read_body
 from handraise.tables.tokens import Token
 from handraise.wire import BadBody, check_values
 
@@ -72,7 +73,7 @@ class Mcp:
             check_values(body)
             receive = _again(body, receive)
         http = await self._loaded()
-        guest = _guest(token, _Door(self._broker, token, source=source_of(scope)), settings)
+        guest = _guest(token, _Door(self._broker, token, source=source_of(scope)), settings, is_here=is_here(scope))
         self._requests += 1
         try:
             await http.serve(scope, receive, _noticing(send, receive, guest=guest), guest=guest)
@@ -167,7 +168,7 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def _guest(token: Token, door: _Door, settings: dict[str, str]) -> Guest:
+def _guest(token: Token, door: _Door, settings: dict[str, str], *, is_here: bool) -> Guest:
     from handraise.mcp.http import Guest
 
     return Guest(
@@ -176,6 +177,7 @@ def _guest(token: Token, door: _Door, settings: dict[str, str]) -> Guest:
         session=name_of(settings["session"]) if "session" in settings else None,
         cwd=settings.get("cwd"),
         limit=float(settings["limit"]) if "limit" in settings else None,
+        machine=socket.gethostname() if is_here else None,
     )
 
 
