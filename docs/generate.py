@@ -726,7 +726,13 @@ def _frame_of(name: str) -> Iterator[str]:
 def error_kinds(kind: type[HandraiseError] = HandraiseError) -> Iterator[type[HandraiseError]]:
     """Every error that a caller can get, each after its parent class. Errors that adapters, transports, chats and
     channels keep to themselves are left out."""
-    inner = ("handraise.agents.", "handraise.transports.", "handraise.chat.", "handraise.channels.")
+    inner = (
+        "handraise.agents.",
+        "handraise.transports.",
+        "handraise.chat.",
+        "handraise.channels.",
+        "handraise.client.",
+    )
     for below in kind.__subclasses__():
         is_inner = below.__module__.startswith(inner) and below is not http.TooLarge
         if not below.__name__.startswith("_") and not is_inner:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from handraise.asks import Answer, Ask, Option, Origin, Permission, Question
+from handraise.asks import Answer, Ask, AutoRule, Option, Origin, Permission, Question
+from handraise.policies import auto
 from handraise.wire import Stored, StoredEvent, answer_text, content_text, time_text
 from handraise.workflow.journal import Event, event_id
 from handraise.workflow.trace import _LOOKS, TYPES, Position, line, merged, told, values
@@ -163,6 +165,25 @@ def test_a_header_has_thirty_characters_at_most() -> None:
     ask = Ask(id="q", questions=(Question("Which?", header="y" * 31),), origin=ORIGIN)
     (asked,) = told(of_ask(1, "asked", 1, ask=ask))
     assert asked["question"]["questions"][0]["header"] == "y" * 30
+
+
+def test_an_answer_of_policy_names_the_rules_that_decided_and_those_that_were_skipped() -> None:
+    misfit, fits = AutoRule(match="database", answers=("Oracle",)), AutoRule(match="re:^Which", answers=("Postgres",))
+    ask = Ask(id="q", questions=(Question("Which database?", (Option("Postgres"),), custom=False),), origin=ORIGIN)
+    answer = auto(misfit, fits)(ask)
+    assert isinstance(answer, Answer)
+    (event,) = told(answered(8, 1_700_000_001_000, answer, ask=ask))
+    assert event["why"] == list(answer.why)
+    assert "rule 1 ('database') skipped" in event["why"][0] and "rule 2 ('re:^Which')" in event["why"][1]
+    assert line(event).startswith(
+        "22:13:21 INFO      → plan: answered: Postgres ('Which database?': rule 1 ('database')"
+    )
+    denied = Answer(reply="reject", rejected=True, by="policy:rule", why=("rule \x1b[31m of the desk",))
+    (event,) = told(answered(9, 1, denied, ask=replace(ask, questions=(), permission=Permission(tool="Bash"))))
+    assert event["why"] == ["rule \x1b[31m of the desk"]
+    assert "\x1b" not in line(event)
+    (by_ana,) = told(answered(8, 1, Answer(answers=(("Postgres",),), by="ana")))
+    assert "why" not in by_ana
 
 
 @given(some.lists(some.sampled_from("abc"), min_size=1, max_size=5))

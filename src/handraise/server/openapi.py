@@ -1860,6 +1860,7 @@ _TRACE_EVENT: dict[str, Schema] = {
     "reply": {**_TEXT, "description": "Of `agent_permission_answered`: `once`, `always` or `reject`."},
     "reason": _TEXT_OR_NULL,
     "by": _TEXT_OR_NULL,
+    "why": {**_list(_TEXT), "description": "Of an answer that policy gave: the rules that decided or were skipped."},
     "checkpoint_id": _TEXT,
     "attempt": _COUNT,
     "kind": {**_TEXT, "description": "Of a step."},

@@ -28,11 +28,12 @@ TYPES: Mapping[str, str] = {
     "worktree_removed": "Nothing was left in it. `branch` is there where it has commits, and null otherwise.",
     "worktree_kept": "It holds work that is not committed, so it stays at `path`; or `error` says why it could not go.",
     "agent_question_asked": "An agent asked something.",
-    "agent_question_answered": "It has answers, from a person or from policy; `by` says which.",
+    "agent_question_answered": "It has answers, from a person or from policy; `by` says which, and `why` which rules decided or "
+    "were skipped.",
     "agent_question_rejected": "A person or policy refused to answer; `reason` says why.",
     "agent_question_withdrawn": "The agent stopped waiting.",
     "agent_permission_asked": "An agent wants to do something.",
-    "agent_permission_answered": "It may, or may not: `reply`.",
+    "agent_permission_answered": "It may, or may not: `reply`; `why` names the rules that decided.",
     "agent_permission_withdrawn": "The agent stopped waiting.",
 }
 RunState = Literal["running", "waiting", "done", "failed", "cancelled", "parked"]
@@ -203,6 +204,9 @@ class TraceEvent:
     reply: Annotated[str | None, Doc("Of `agent_permission_answered`: `once`, `always` or `reject`.")] = None
     reason: Annotated[str | None, OR_NULL] = None
     by: Annotated[str | None, OR_NULL] = None
+    why: Annotated[
+        tuple[str, ...] | None, Doc("Of an answer that policy gave: the rules that decided or were skipped.")
+    ] = None
     checkpoint_id: str | None = None
     attempt: Count | None = None
     kind: Annotated[str | None, Doc("Of a step.")] = None

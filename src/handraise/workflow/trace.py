@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from handraise.asks import Ask, Question
+from handraise.asks import Answer, Ask, Question
 from handraise.text.inert import inert
 from handraise.wire import StoredEvent, time_text
 from handraise.wire.runs import TYPES
@@ -133,9 +133,12 @@ def _question(event: StoredEvent, ask: Ask) -> tuple[str, Told]:
     if event.type == "withdrawn" or ask.answer is None:
         return "agent_question_withdrawn", {"question_id": ask.id, "reason": ask.withdrawn_reason}
     if ask.answer.rejected:
-        return "agent_question_rejected", {"question_id": ask.id, "reason": ask.answer.reason, "by": ask.answer.by}
+        rejected = {"question_id": ask.id, "reason": ask.answer.reason, "by": ask.answer.by}
+        return "agent_question_rejected", rejected | _why(ask.answer)
     answers = _labels(ask, ask.answer.answers or ())
-    return "agent_question_answered", {"question_id": ask.id, "answers": answers, "by": ask.answer.by}
+    return "agent_question_answered", {"question_id": ask.id, "answers": answers, "by": ask.answer.by} | _why(
+        ask.answer
+    )
 
 
 def _permission(event: StoredEvent, ask: Ask) -> tuple[str, Told]:
@@ -158,7 +161,12 @@ def _permission(event: StoredEvent, ask: Ask) -> tuple[str, Told]:
         return "agent_permission_withdrawn", {"permission_id": ask.id, "reason": ask.withdrawn_reason}
     reply = ask.answer.reply or "reject"
     about = {"permission_id": ask.id, "reply": reply, "reason": ask.answer.reason, "by": ask.answer.by}
-    return "agent_permission_answered", about
+    return "agent_permission_answered", about | _why(ask.answer)
+
+
+def _why(answer: Answer) -> Told:
+    """How policy came to it: the rules that decided, and those that were skipped."""
+    return {"why": list(answer.why)} if answer.why else {}
 
 
 def agent_question(ask: Ask) -> Told:
@@ -320,18 +328,19 @@ def _said(type: str, event: Mapping[str, Any]) -> str:
 
 def _said_of_ask(type: str, event: Mapping[str, Any]) -> str:
     reason = f": {_shown(event['reason'])}" if event.get("reason") else ""
+    why = f" ({_shown('; '.join(map(str, event['why'])))})" if event.get("why") else ""
     match type:
         case "agent_question_asked":
             questions = event["question"]["questions"]
             return f"agent asks: {', '.join(_shown(question['header']) for question in questions)}"
         case "agent_question_answered":
-            return f"answered: {', '.join(_shown(entry) for entries in event['answers'] for entry in entries)}"
+            return f"answered: {', '.join(_shown(entry) for entries in event['answers'] for entry in entries)}{why}"
         case "agent_question_rejected":
-            return f"not answered{reason}"
+            return f"not answered{reason}{why}"
         case "agent_permission_asked":
             return f"agent wants to: {_shown(event['permission']['summary'])}"
         case "agent_permission_answered":
-            return f"replied: {_shown(event['reply'])}{reason}"
+            return f"replied: {_shown(event['reply'])}{reason}{why}"
         case "agent_question_withdrawn" | "agent_permission_withdrawn":
             return f"no longer asks{reason}"
         case _:

@@ -811,6 +811,8 @@ export interface TraceEvent {
   reply?: string;
   reason?: string | null;
   by?: string | null;
+  /** Of an answer that policy gave: the rules that decided or were skipped. */
+  why?: string[];
   checkpoint_id?: string;
   attempt?: number;
   /** Of a step. */

@@ -12,7 +12,7 @@ const PAGE = 200; // lines that are drawn at a time
 const NEAR = 40; // pixels from the end that still count as there
 const LONGEST = 160; // characters of a line
 // What an event says of itself, in the order it is worth reading.
-const TOLD = ['error', 'question', 'permission', 'answers', 'reply', 'reason', 'decision', 'command', 'agent', 'workflow', 'input', 'output', 'correction', 'path', 'branch', 'by'];
+const TOLD = ['error', 'question', 'permission', 'answers', 'reply', 'reason', 'decision', 'command', 'agent', 'workflow', 'input', 'output', 'correction', 'path', 'branch', 'by', 'why'];
 
 /** @param {{story: Story}} props */
 export function Trace({ story }) {
