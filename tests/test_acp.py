@@ -137,6 +137,24 @@ def test_a_note_is_sent_only_to_an_agent_that_reads_it() -> None:
     assert answered(form(schema), answer)["content"] == {"db": "a"}
 
 
+def test_an_agent_is_told_when_no_person_decided() -> None:
+    fields = form({"type": "object", "properties": {"name": {"type": "string"}}})
+    by_ana = answered(fields, Answer(answers=(("x",),), by="ana"))
+    assert "_meta" not in by_ana
+    why = ("no answer in 5 s", "accept-first")
+    for ask, answer in (
+        (fields, Answer(answers=(("x",),), by="policy:timeout", why=why)),
+        (permission({"optionId": "a", "kind": "allow_once"}), Answer(reply="once", by="policy:rule", why=("a rule",))),
+    ):
+        told = answered(ask, answer)
+        assert told["_meta"]["handraise"]["by"] == answer.by
+        assert told["_meta"]["handraise"]["reason"].startswith("chosen by policy")
+    told = answered(fields, Answer(rejected=True, by="policy:reject", reason="no person is asked here"))
+    assert told["action"] == "decline"
+    expected = "no person is asked here. Decide yourself and note the assumption."
+    assert told["_meta"] == {"handraise": {"by": "policy:reject", "reason": expected}}
+
+
 def test_a_rejected_form_is_declined_and_one_that_only_wants_a_visit_has_no_content() -> None:
     ask = form({"properties": {"db": {"enum": ["a"]}}})
     assert answered(ask, Answer(rejected=True, reason="no")) == {"action": "decline"}

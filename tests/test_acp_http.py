@@ -227,7 +227,9 @@ async def test_what_policy_answers_no_client_hears(tmp_path: Path) -> None:
     handling = Handling(question_policy="accept-first")
     async with serving(tmp_path, agents=TABLES, handling=handling) as desk, a_reader(desk) as client:
         await play(client, "question")
-        assert echoed(client)[0]["result"] == ANSWERED
+        told = echoed(client)[0]["result"]
+        assert told.pop("_meta")["handraise"]["by"] == "policy:accept-first"
+        assert told == ANSWERED
         assert not [message for message in client.heard if message.get("method") in (QUESTION, "$/cancel_request")]
         await refused(client.answer("ask-1", result=ANSWERED), 404, "request_not_found")
 

@@ -28,8 +28,7 @@ TYPES: Mapping[str, str] = {
     "worktree_removed": "Nothing was left in it. `branch` is there where it has commits, and null otherwise.",
     "worktree_kept": "It holds work that is not committed, so it stays at `path`; or `error` says why it could not go.",
     "agent_question_asked": "An agent asked something.",
-    "agent_question_answered": "It has answers, from a person or from policy; `by` says which, and `why` which rules decided or "
-    "were skipped.",
+    "agent_question_answered": "It has answers; `by` says from whom, `why` which rules decided or were skipped.",
     "agent_question_rejected": "A person or policy refused to answer; `reason` says why.",
     "agent_question_withdrawn": "The agent stopped waiting.",
     "agent_permission_asked": "An agent wants to do something.",

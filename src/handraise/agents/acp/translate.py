@@ -56,8 +56,19 @@ def to_ask(
 
 
 def from_answer(ask: Ask, answer: Answer, *, quirks: Quirks | None = None) -> dict[str, Any]:
-    """The result of the agent's request. Raises AnswerDoesNotFit where its form does not take what was answered."""
-    quirks = quirks or Quirks()
+    """The result of the agent's request. Raises AnswerDoesNotFit where its form does not take what was answered.
+
+    Its `_meta` says so where no person decided.
+    """
+    result = _result(ask, answer, quirks or Quirks())
+    if not answer.by_policy:
+        return result
+    is_refused = answer.rejected or answer.reply == "reject"
+    said = wording.refusal(ask, answer) if is_refused else wording.by_policy(answer)
+    return {**result, "_meta": {"handraise": {"by": answer.by, "reason": said}}}
+
+
+def _result(ask: Ask, answer: Answer, quirks: Quirks) -> dict[str, Any]:
     kind = (ask.extra or {}).get("kind")
     rejected = answer.rejected or answer.reply == "reject"
     if kind == "form":
