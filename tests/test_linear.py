@@ -81,6 +81,11 @@ class Scene:
         listed = git(self.repository, "worktree", "list", "--porcelain")
         return [line.removeprefix("worktree ") for line in listed.splitlines() if line.startswith("worktree ")][1:]
 
+    async def ticket(self, session: str) -> str | None:
+        """The issue that is kept with it."""
+        rows = await self.desk.broker.store.read("select ticket from linear_sessions where id = ?", session)
+        return rows[0][0] if rows else None
+
     async def ended(self, session: str) -> None:
         """Once nothing is left of it here."""
         async with asyncio.timeout(PATIENCE):
@@ -205,6 +210,7 @@ async def test_an_assignment_is_worked_on_and_its_question_answered_in_linear(sc
     assert [(each["channel"], each["state"]) for each in shown_there] == [("linear", "sent")]
     record = await told(scene.desk.http.get(f"/v1/sessions/linear:{session}"), 200)
     assert record["cwd"] == worktree
+    assert await scene.ticket(session) == "ENG-42"
 
 
 async def test_a_session_goes_on_with_what_is_written_next(scene: Scene) -> None:
@@ -580,6 +586,7 @@ async def test_it_can_be_tried_on_an_issue(scene: Scene) -> None:
     await scene.ends(session)
     answered = await told(scene.desk.http.get(f"/v1/asks/{tried['ask']}"), 200)
     assert answered["answer"]["by"] == "ada"
+    assert await scene.ticket(session) == "ENG-42"
     await refused(scene.desk.http.post("/v1/channels/linear/test", json={}), 422, "settings")
 
 

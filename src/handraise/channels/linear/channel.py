@@ -270,6 +270,7 @@ class Linear:
         return LinearSession(
             id=event.session,
             session=f"{OURS}{event.session}",
+            ticket=None if event.issue is None else identifier or event.issue.id,
             kind="question" if event.is_question else "assignment",
             state="new",
             created_at=at,
@@ -694,7 +695,13 @@ class Linear:
         now = self._clock.now()
         expires_at = now + self._options.session_for
         row = LinearSession(
-            id=id, session=f"{OURS}{id}", kind="test", state="live", created_at=now, expires_at=expires_at
+            id=id,
+            session=f"{OURS}{id}",
+            ticket=where,
+            kind="test",
+            state="live",
+            created_at=now,
+            expires_at=expires_at,
         )
         if not await self._room.create(row):
             raise SettingsError(f"the session that was opened on {where} was taken for work; try it again")

@@ -23,7 +23,7 @@ TOPIC = "linear"
 KEEP_SESSIONS = 90 * 24 * 3600 * 1000  # milliseconds that one which is over is remembered as such
 KEEP = 7 * 24 * 3600 * 1000  # milliseconds that we know what came in before, so that nothing is taken twice
 _COLUMNS = (
-    *("id", "session", "kind", "state", "repository", "branch", "worktree"),
+    *("id", "session", "ticket", "kind", "state", "repository", "branch", "worktree"),
     *(
         "created_at",
         "expires_at",
@@ -50,6 +50,7 @@ class LinearSession:
     state: Literal["new", "live", "closing", "ended"]
     created_at: int
     expires_at: int  # until when it may go on; an answer that is waited for may be due earlier
+    ticket: str | None = None  # the issue it works on, as people know it (ENG-42); None for documents and projects
     repository: str | None = None
     branch: str | None = None
     worktree: str | None = None

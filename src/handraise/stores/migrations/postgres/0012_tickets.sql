@@ -1,0 +1,1 @@
+alter table linear_sessions add column ticket text;
