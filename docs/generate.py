@@ -485,7 +485,7 @@ NOTIFY = {
 PEOPLE = {
     "may": "What this person may decide where they are known: a list of "
     f"{', '.join(f'`{name}`' for name in MAY)}. Default: all but `risky`.",
-    "notify": "Addresses that reach this person alone, by [notifications](../howto/notifications.md); a list.",
+    "notify": "Addresses that reach this person alone, by [notifications](../howto/phone.md#notifications); a list.",
     "NAME": "How the channel of that name knows this person: an id or a mail address. It may be there several times.",
 }
 
@@ -579,7 +579,7 @@ def settings_page() -> Iterator[str]:
     yield "`config.toml` only. What else stands there is the channel's own. `handraise channels` says how each is."
     yield ""
     yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in CHANNELS.items()])
-    yield "`[channels.notify]` tells people with a link ([how to](../howto/notifications.md)):"
+    yield "`[channels.notify]` tells people with a link ([how to](../howto/phone.md#notifications)):"
     yield ""
     notify = worded(NOTIFY, set(NOTIFY_FIELDS), "[channels.notify]")
     yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in notify.items()])
@@ -839,7 +839,7 @@ def agents_page() -> Iterator[str]:
     yield "## The question tool by MCP"
     yield ""
     clients = ", ".join(f"{known.title} {known.version}" for known in KNOWN if known.mcp)
-    yield f"Any client can have [the tool](../howto/mcp.md). Driven as clients of it: {clients}."
+    yield f"Any client can have [the tool](../howto/question-tool.md#by-mcp). Driven as clients of it: {clients}."
     yield "Each called it, waited longer than one of its calls may take, and got the answer once."
     yield ""
 

@@ -1123,15 +1123,16 @@ async def run_the_client(desk: Served, program: str) -> str:
     return out.decode()
 
 
-async def test_the_client_of_the_page_does_what_the_page_says(tmp_path: Path) -> None:
-    (program,), (printed,) = (blocks_of("acp-http.md", language) for language in ("python", "text"))
-    async with serving(tmp_path, agents={"mine": TABLES["raw"]}, database="sqlite:///:memory:") as desk:
+async def test_the_client_of_the_page_drives_an_agent_that_asks_nothing(tmp_path: Path) -> None:
+    (_, program), (printed,) = (blocks_of("acp.md", language) for language in ("python", "text"))
+    expected = re.sub(r"It asks: .*\nOver: .*\nIt says: .*\n", "It says: …\n", printed)
+    async with serving(tmp_path, agents={"asker": TABLES["raw"]}, database="sqlite:///:memory:") as desk:
         said = await run_the_client(desk, program)
-    assert re.fullmatch(re.escape(printed).replace("…", ".+"), said), said
+    assert re.fullmatch(re.escape(expected).replace("…", ".+"), said), said
 
 
-async def test_agent_and_client_of_the_page_about_the_extension_ask_and_answer(tmp_path: Path) -> None:
-    (agent, program), (printed,) = (blocks_of("acp-extension.md", language) for language in ("python", "text"))
+async def test_agent_and_client_of_the_page_ask_and_answer(tmp_path: Path) -> None:
+    (agent, program), (printed,) = (blocks_of("acp.md", language) for language in ("python", "text"))
     file = tmp_path / "asker.py"
     file.write_text(agent)
     tables = {"asker": AgentTable(command=(sys.executable, str(file)))}

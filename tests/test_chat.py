@@ -182,6 +182,7 @@ async def test_a_note_to_a_choice_is_the_last_line_of_the_message(desk: Served) 
 
 def test_the_page_about_the_tool_shows_what_it_takes_and_what_is_stored() -> None:
     page = (Path(__file__).parents[1] / "docs" / "howto" / "question-tool.md").read_text()
+    page = page.partition("\n## In a chat\n")[2]
     arguments, block = (json.loads(each) for each in re.findall(r"```json\n(.*?)```", page, re.DOTALL))
     taken = QuestionCall.model_validate(arguments)
     assert arguments.keys() == QuestionCall.model_fields.keys()

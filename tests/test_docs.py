@@ -102,7 +102,7 @@ def says(pattern: str, *answers: Sequence[str], reply: str | None = None, reject
 
 
 SAID: dict[str, list[Line]] = {
-    "acp-extension.md": [says("Which database", ["pg"])],
+    "acp.md": [says("Which database", ["pg"])],
     "README.md": [says("Deploy now", ["yes"]), says("Which database", ["Postgres"])],
     "quickstart.md": [says("Deploy now", ["yes"]), says("Which hosts", ["web1", "db1"])],
     "ask-from-a-script.md": [

@@ -425,7 +425,7 @@ def wants(**permission: Any) -> Ask:
 
 
 async def test_the_message_in_the_documentation_is_what_people_get() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "howto" / "notifications.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "howto" / "phone.md").read_text()
     shown = page.partition("<!-- what a person gets -->\n```text\n")[2].partition("\n```")[0]
     options = Option("SQLite", description="one file, nothing to run"), Option("Postgres")
     question = Question("Which database should this feature use?", options, header="Database")

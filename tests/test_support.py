@@ -39,7 +39,7 @@ def test_the_page_of_an_agent_names_the_versions_that_are_known_and_no_others(ad
 
 def test_other_pages_name_no_version_of_an_agent_that_was_not_driven() -> None:
     driven = {known.version for known in KNOWN if known.seen == "driven"}
-    for page in ("mcp", "opencode-clients", "sessions"):
+    for page in ("question-tool", "opencode-clients", "sessions"):
         assert set(VERSION.findall((DOCS / "howto" / f"{page}.md").read_text())) <= driven, page
 
 
