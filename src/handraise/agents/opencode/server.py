@@ -27,7 +27,7 @@ from handraise.agents._programs import found
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
 from handraise.text.inert import inert
 from handraise.transports.process import Process, Started, end, is_running
-from handraise.transports.sse import Frames
+from handraise.transports.sse import EventTooLarge, Frames
 
 __all__ = [
     "USER",
@@ -51,7 +51,6 @@ KNOCK = 5.0  # seconds in which a server that is alive tells how it is
 ENDING = 5.0  # seconds to end by itself
 TRIES = 3  # a free port may be taken by the time it is used
 MOST_OF_LOG = 1 << 20  # bytes after which the log of a server begins anew
-LONGEST_EVENT = 64 * 1024 * 1024  # bytes; the result of a tool is one event
 
 
 class ServerGone(AgentFailed):
@@ -186,7 +185,7 @@ class Server:
         """What it tells from now on, as it told it. Raises StreamEnded at the end or after too long a silence."""
         parameters = {"directory": directory} if directory is not None else {}
         timeout = httpx2.Timeout(PATIENCE, connect=10.0, read=SILENCE, pool=None)
-        frames, unread = Frames(), 0
+        frames = Frames()
         try:
             async with self._http.stream("GET", path, params=parameters, timeout=timeout) as stream:
                 if stream.status_code == httpx2.codes.UNAUTHORIZED:
@@ -194,13 +193,11 @@ class Server:
                 if not stream.is_success:
                     raise StreamEnded(f"OpenCode's server at {self.url} has no events ({stream.status_code})")
                 async for chunk in stream.aiter_raw():
-                    unread += len(chunk)
                     for frame in frames.feed(chunk):
-                        unread = 0
                         if (event := _event(frame.data)) is not None:
                             yield event
-                    if unread > LONGEST_EVENT:
-                        raise StreamEnded(f"OpenCode's server at {self.url} sent an event without end")
+        except EventTooLarge as error:
+            raise StreamEnded(f"OpenCode's server at {self.url}: {error}") from error
         except httpx2.TransportError as error:
             raise StreamEnded(f"the events of {self.url} broke off ({type(error).__name__})") from error
         raise StreamEnded(f"the events of {self.url} ended")
