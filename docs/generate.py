@@ -783,7 +783,7 @@ def errors_page() -> Iterator[str]:
         rows.append(
             (
                 f"`{kind.code}`",
-                str(http.status_of(bare)) if is_told else "",
+                str(kind.status) if is_told else "",
                 f"`{kind.__name__}`" if kind.__module__ == errors.__name__ else "",
                 str(cli._exit_code(bare)),
                 said[kind.__name__],

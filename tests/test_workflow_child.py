@@ -15,7 +15,6 @@ import httpx2
 import pytest
 
 from handraise.errors import WorkflowBroken, WorkflowNotTrusted
-from handraise.server.http import status_of
 from handraise.workflow.author import AuthorProcesses, allow_all
 from handraise.workflow.flow import DoesNotFit, StepFailed
 from handraise.workflow.loading import listed
@@ -332,7 +331,7 @@ async def test_a_file_that_is_not_trusted_is_listed_and_not_run(tmp_path: Path) 
     async with AuthorProcesses(config=tmp_path / "config", may_load=refuse) as authors:
         with pytest.raises(WorkflowNotTrusted) as refused:
             await authors.open(file, "flow")
-        assert status_of(refused.value) == 403
+        assert refused.value.status == 403
         found = await listed([file.parent, own.parent], authors)
     assert [(each["name"], "handraise trust" in each.get("problem", "")) for each in found] == [
         ("flow", True),

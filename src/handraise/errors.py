@@ -45,7 +45,7 @@
     ├── PluginNotFound         no such agent, channel or store is installed
     └── ProcessFailed          an agent's program did not start, or is gone
 
-`code` is what HTTP replies carry; `fields` are the facts a program may read besides the sentence.
+`code` is what HTTP replies carry, with `status`; `fields` are the facts a program may read besides the sentence.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ class HandraiseError(Exception):
     """Anything handraise raises on purpose. `str()` of it is one sentence that says what to do."""
 
     code = "error"
+    status = 500  # of the HTTP reply that says so
 
     def __init__(self, message: str, **fields: Any) -> None:
         super().__init__(message)
@@ -117,6 +118,7 @@ class HandraiseError(Exception):
 
 class AskNotFound(HandraiseError):
     code = "ask_not_found"
+    status = 404
 
     def __init__(self, id: str) -> None:
         super().__init__(f"there is no ask {id!r}; `handraise asks` lists them", id=id)
@@ -124,6 +126,7 @@ class AskNotFound(HandraiseError):
 
 class RuleNotFound(HandraiseError):
     code = "rule_not_found"
+    status = 404
 
     def __init__(self, id: str) -> None:
         super().__init__(f"the desk keeps no rule {id!r}; `handraise rules` lists them", id=id)
@@ -131,6 +134,7 @@ class RuleNotFound(HandraiseError):
 
 class AskDiffers(HandraiseError):
     code = "ask_differs"
+    status = 409
 
     def __init__(self, id: str) -> None:
         super().__init__(
@@ -141,6 +145,7 @@ class AskDiffers(HandraiseError):
 
 class AskDoesNotFit(HandraiseError):
     code = "ask_does_not_fit"
+    status = 422
 
     def __init__(self, message: str, problems: Sequence[Mapping[str, Any]] = ()) -> None:
         super().__init__(message, problems=list(problems))
@@ -150,6 +155,7 @@ class AnswerDoesNotFit(HandraiseError):
     """`problems` has an entry `{"question": index or None, "problem": sentence}` for each thing wrong."""
 
     code = "answer_does_not_fit"
+    status = 422
 
     def __init__(self, problems: Sequence[Mapping[str, Any]]) -> None:
         where = "; ".join(
@@ -164,6 +170,7 @@ class AnswerDoesNotFit(HandraiseError):
 
 class AlreadyAnswered(HandraiseError):
     code = "already_answered"
+    status = 409
 
     def __init__(self, message: str, **fields: Any) -> None:
         """`fields` hold `by`, `via`, `at` and `answer` of the one who won."""
@@ -172,6 +179,7 @@ class AlreadyAnswered(HandraiseError):
 
 class AskWithdrawn(HandraiseError):
     code = "ask_withdrawn"
+    status = 410
 
     def __init__(self, id: str, *, reason: str | None = None) -> None:
         super().__init__(
@@ -215,6 +223,7 @@ class CursorTooOld(HandraiseError):
 
 class SessionNotFound(HandraiseError):
     code = "session_not_found"
+    status = 404
 
     def __init__(self, id: str) -> None:
         super().__init__(f"there is no session {id!r}", id=id)
@@ -222,6 +231,7 @@ class SessionNotFound(HandraiseError):
 
 class SessionEnded(HandraiseError):
     code = "session_ended"
+    status = 409
 
     def __init__(self, id: str, *, state: str = "done") -> None:
         super().__init__(f"session {id!r} is {state}; start a new one with `handraise start`", id=id, state=state)
@@ -229,6 +239,7 @@ class SessionEnded(HandraiseError):
 
 class ChatNotFound(HandraiseError):
     code = "chat_not_found"
+    status = 404
 
     def __init__(self, id: str) -> None:
         super().__init__(f"there is no chat {id!r}; `handraise chat --list` lists them", id=id)
@@ -236,10 +247,12 @@ class ChatNotFound(HandraiseError):
 
 class ChatBusy(HandraiseError):
     code = "chat_busy"
+    status = 409
 
 
 class AcpNotFound(HandraiseError):
     code = "acp_not_found"
+    status = 404
 
     def __init__(self, id: str) -> None:
         super().__init__(f"no agent runs over ACP as {id!r}; the first message starts one, with `?agent=`", id=id)
@@ -247,6 +260,7 @@ class AcpNotFound(HandraiseError):
 
 class AcpDiffers(HandraiseError):
     code = "acp_differs"
+    status = 409
 
     def __init__(self, id: str, *, agent: str) -> None:
         super().__init__(f"{id!r} is {agent!r} already; leave `agent` out, or use another id", id=id, agent=agent)
@@ -254,6 +268,7 @@ class AcpDiffers(HandraiseError):
 
 class AcpEnded(HandraiseError):
     code = "acp_ended"
+    status = 409
 
     def __init__(self, id: str, *, agent: str) -> None:
         super().__init__(
@@ -265,6 +280,7 @@ class AcpEnded(HandraiseError):
 
 class RequestNotFound(HandraiseError):
     code = "request_not_found"
+    status = 404
 
     def __init__(self, id: int | str) -> None:
         super().__init__(f"the agent waits for no answer to a request {id!r}; read its stream again", id=id)
@@ -272,6 +288,7 @@ class RequestNotFound(HandraiseError):
 
 class RequestAnswered(HandraiseError):
     code = "request_answered"
+    status = 409
 
     def __init__(self, id: int | str, *, by: str) -> None:
         super().__init__(f"the agent's request {id!r} was answered by {by} before, with something else", id=id, by=by)
@@ -279,6 +296,7 @@ class RequestAnswered(HandraiseError):
 
 class MessagesGone(HandraiseError):
     code = "messages_gone"
+    status = 410
 
     def __init__(self, *, after: int, first: int, last: int) -> None:
         super().__init__(
@@ -301,14 +319,17 @@ class Refused(HandraiseError):
 
 class Unauthorized(Refused):
     code = "unauthorized"
+    status = 401
 
 
 class Forbidden(Refused):
     code = "forbidden"
+    status = 403
 
 
 class Overloaded(HandraiseError):
     code = "overloaded"
+    status = 503
 
 
 class DeskUnreachable(HandraiseError):
@@ -321,6 +342,7 @@ class DeskBroke(HandraiseError):
 
 class StoreError(HandraiseError):
     code = "store_error"
+    status = 503
 
 
 class StoreFailed(StoreError):
@@ -337,6 +359,7 @@ class StoreTooNew(StoreError):
 
 class SettingsError(HandraiseError):
     code = "settings"
+    status = 422
 
 
 class WorkflowBroken(SettingsError):
@@ -347,6 +370,7 @@ class WorkflowBroken(SettingsError):
 
 class WorkflowNotFound(HandraiseError):
     code = "workflow_not_found"
+    status = 404
 
     def __init__(self, name: str, *, known: Iterable[str]) -> None:
         names = list(known)
@@ -359,22 +383,26 @@ class WorkflowNotTrusted(HandraiseError):
     what to type: `handraise trust`."""
 
     code = "workflow_not_trusted"
+    status = 403
 
 
 class PartChanged(HandraiseError):
     """Somebody changed a part of a project after the person had looked at it. Nothing was trusted."""
 
     code = "part_changed"
+    status = 409
 
 
 class InputDoesNotFit(HandraiseError):
     """`problems` has an entry `{"at": place, "problem": sentence}` for each thing wrong."""
 
     code = "input_does_not_fit"
+    status = 422
 
 
 class RunNotFound(HandraiseError):
     code = "run_not_found"
+    status = 404
 
     def __init__(self, id: str) -> None:
         super().__init__(f"there is no run {id!r}; `handraise runs` lists them", id=id)
@@ -384,10 +412,12 @@ class RunEnded(HandraiseError):
     """What was wanted of a run does not go with the state it is in."""
 
     code = "run_ended"
+    status = 409
 
 
 class CheckpointNotFound(HandraiseError):
     code = "checkpoint_not_found"
+    status = 404
 
     def __init__(self, id: str) -> None:
         super().__init__(f"there is no checkpoint {id!r}; `handraise runs` shows what waits", id=id)
@@ -397,11 +427,14 @@ class OutputDoesNotFit(HandraiseError):
     """What was given for a checkpoint is not of the form it wants; it stays open."""
 
     code = "output_does_not_fit"
+    status = 422
 
 
 class PluginNotFound(HandraiseError):
     code = "plugin_not_found"
+    status = 404
 
 
 class ProcessFailed(HandraiseError):
     code = "process_failed"
+    status = 502

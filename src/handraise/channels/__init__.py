@@ -141,6 +141,7 @@ class BadCall(HandraiseError):
     """Who calls is not the place it says it is, or says something that cannot be used."""
 
     code = "bad_call"
+    status = 401
 
 
 @runtime_checkable

@@ -10,42 +10,7 @@ from urllib.parse import parse_qsl
 from pydantic_core import to_json
 from starlette.types import Scope, Send
 
-from handraise.channels import BadCall
-from handraise.errors import (
-    AcpDiffers,
-    AcpEnded,
-    AcpNotFound,
-    AlreadyAnswered,
-    AnswerDoesNotFit,
-    AskDiffers,
-    AskDoesNotFit,
-    AskNotFound,
-    AskWithdrawn,
-    ChatBusy,
-    ChatNotFound,
-    CheckpointNotFound,
-    Forbidden,
-    HandraiseError,
-    InputDoesNotFit,
-    MessagesGone,
-    OutputDoesNotFit,
-    Overloaded,
-    PartChanged,
-    PluginNotFound,
-    ProcessFailed,
-    RequestAnswered,
-    RequestNotFound,
-    RuleNotFound,
-    RunEnded,
-    RunNotFound,
-    SessionEnded,
-    SessionNotFound,
-    SettingsError,
-    StoreError,
-    Unauthorized,
-    WorkflowNotFound,
-    WorkflowNotTrusted,
-)
+from handraise.errors import HandraiseError
 from handraise.transports.bodies import MOST_BYTES, Gone, TooLarge, hung_up, read_body
 from handraise.wire import BadBody
 
@@ -66,7 +31,6 @@ __all__ = [
     "send_error",
     "send_json",
     "send_pieces",
-    "status_of",
 ]
 
 LONGEST_WAIT = 300.0  # seconds that a call is parked
@@ -80,61 +44,17 @@ _JSON = [
 
 class WrongMethod(HandraiseError):
     code = "method_not_allowed"
+    status = 405
 
 
 class RouteNotFound(HandraiseError):
     code = "not_found"
+    status = 404
 
 
 class ExtraMissing(HandraiseError):
     code = "extra_missing"
-
-
-# The one place where an exception becomes a status; `client/` turns the code back into the exception.
-_STATUS: list[tuple[type[HandraiseError], int]] = [
-    (AskNotFound, 404),
-    (SessionNotFound, 404),
-    (ChatNotFound, 404),
-    (PluginNotFound, 404),
-    (RuleNotFound, 404),
-    (RouteNotFound, 404),
-    (AcpNotFound, 404),
-    (RequestNotFound, 404),
-    (WorkflowNotFound, 404),
-    (RunNotFound, 404),
-    (CheckpointNotFound, 404),
-    (WrongMethod, 405),
-    (AskDiffers, 409),
-    (AlreadyAnswered, 409),
-    (SessionEnded, 409),
-    (ChatBusy, 409),
-    (AcpDiffers, 409),
-    (AcpEnded, 409),
-    (RequestAnswered, 409),
-    (RunEnded, 409),
-    (PartChanged, 409),
-    (AskWithdrawn, 410),
-    (MessagesGone, 410),
-    (TooLarge, 413),
-    (AskDoesNotFit, 422),
-    (AnswerDoesNotFit, 422),
-    (InputDoesNotFit, 422),
-    (OutputDoesNotFit, 422),
-    (SettingsError, 422),
-    (BadBody, 400),
-    (BadCall, 401),
-    (Unauthorized, 401),
-    (Forbidden, 403),
-    (WorkflowNotTrusted, 403),
-    (ExtraMissing, 501),
-    (ProcessFailed, 502),
-    (Overloaded, 503),
-    (StoreError, 503),
-]
-
-
-def status_of(error: HandraiseError) -> int:
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    status = 501
 
 
 def error_body(error: HandraiseError) -> bytes:
@@ -163,7 +83,7 @@ async def send_pieces(
 
 
 def error_headers(error: HandraiseError) -> list[tuple[bytes, bytes]]:
-    match status_of(error):
+    match error.status:
         case 401:
             return [(b"www-authenticate", b'Bearer realm="handraise"')]
         case 405:
@@ -175,7 +95,7 @@ def error_headers(error: HandraiseError) -> list[tuple[bytes, bytes]]:
 
 
 async def send_error(send: Send, error: HandraiseError) -> None:
-    await send_json(send, error_body(error), status=status_of(error), headers=error_headers(error))
+    await send_json(send, error_body(error), status=error.status, headers=error_headers(error))
 
 
 def seconds_in(asked: Mapping[str, str]) -> float | None:

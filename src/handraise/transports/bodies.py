@@ -19,6 +19,7 @@ CONNECTION = "handraise.connection"  # the key of a scope under which the desk's
 
 class TooLarge(HandraiseError):
     code = "too_large"
+    status = 413
 
 
 class Gone(Exception):

@@ -33,6 +33,7 @@ class BadBody(HandraiseError):
     """The body is not JSON, or not of the form that is documented."""
 
     code = "bad_request"
+    status = 400
 
 
 MOST_VALUES = 25_000  # in a body; parsing more of them takes longer than others should wait

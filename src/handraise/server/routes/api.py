@@ -26,7 +26,6 @@ from handraise.server.http import (
     query,
     read_body,
     send_pieces,
-    status_of,
 )
 from handraise.server.openapi import document
 from handraise.server.pages import sign_in_over_page, sign_in_page, signed_in_page, words_for
@@ -91,7 +90,7 @@ async def on_error(request: Request, error: Exception) -> Response:
         error = _in_our_words(request, error)
     headers = {name.decode(): value.decode() for name, value in error_headers(error)}
     return Response(
-        error_body(error), status_code=status_of(error), media_type="application/json", headers=HEADERS | headers
+        error_body(error), status_code=error.status, media_type="application/json", headers=HEADERS | headers
     )
 
 
