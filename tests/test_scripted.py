@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from handraise.agents import AgentSettings, Start
+from handraise.agents._handled import Handled
 from handraise.agents.scripted import Prompted, Scripted, plugin
 from handraise.asks import Answer, Ask, Handling, Option, Permission, Question
 from handraise.broker import Broker
@@ -101,7 +102,7 @@ async def test_it_asks_with_the_handling_and_the_origin_it_was_started_with(brok
     handling = Handling(question_policy="accept-first", permission_policy="reject")
     start = Start(session="s1", cwd="/c", run="r", step="explore", parent="p", handling=handling)
     agent = a_script().on_permission("explore", PUSH)
-    session = await agent.open(broker, start)
+    session = await agent.open(Handled(broker, handling), start)
     assert (await session.prompt("explore")).text == "SQLite, no person is asked here (policy: reject)"
     origin = (await broker.get("scripted:s1:1:1")).origin
     assert (origin.agent, origin.session, origin.run, origin.step) == ("scripted", "s1", "r", "explore")

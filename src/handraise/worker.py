@@ -24,11 +24,11 @@ from urllib.parse import urlsplit
 from handraise.agents import (
     Agent,
     AgentSettings,
-    Asker,
     Attachable,
     Capabilities,
     Cut,
     Haltable,
+    HandlingAsker,
     Message,
     Reply,
     Session,
@@ -37,6 +37,7 @@ from handraise.agents import (
     Watchable,
     Wire,
 )
+from handraise.agents._handled import Handled
 from handraise.agents._versions import driven_version
 from handraise.asks import Answer, Ask, Handling, State
 from handraise.asks.places import resolve
@@ -67,7 +68,7 @@ WATCH_AGAIN = 10.0  # seconds until an address that could not be watched is trie
 NOT_SHOWN = {"scripted"}  # agents for tests and demos
 
 
-class Desk(Asker, Protocol):
+class Desk(HandlingAsker, Protocol):
     """What a worker needs of the desk besides its sessions."""
 
     def asks(
@@ -544,7 +545,7 @@ class _Live:
             cut=cut,
             listener=self._port,
         )
-        return await self._worker.agents[record.agent].open(self._port, start)
+        return await self._worker.agents[record.agent].open(Handled(self._port, record.handling), start)
 
     async def _abort(self, why: str) -> None:
         turn, session = self._turn, self._session

@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 import pytest
 
-from handraise.agents import Asker, Cut, Reply, Session, Start
+from handraise.agents import Asker, Cut, HandlingAsker, Reply, Session, Start
+from handraise.agents._handled import Handled
 from handraise.asks import Answer, Ask
 from handraise.broker import Broker
 from handraise.events import Delivered
@@ -49,8 +50,8 @@ class Opening(Protocol[S_co]):
 
 
 @asynccontextmanager
-async def opened(agent: Opening[S_co], asker: Asker, start: Start) -> AsyncIterator[S_co]:
-    session = await agent.open(asker, start)
+async def opened(agent: Opening[S_co], asker: HandlingAsker, start: Start) -> AsyncIterator[S_co]:
+    session = await agent.open(Handled(asker, start.handling), start)
     try:
         async with asyncio.timeout(PATIENCE):
             yield session

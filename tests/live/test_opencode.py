@@ -18,6 +18,7 @@ import pytest_asyncio
 
 import hearing
 from handraise.agents import AgentSettings, Cut, Message, Reply, Silent, Start
+from handraise.agents._handled import Handled
 from handraise.agents.opencode import OpenCode
 from handraise.agents.opencode.server import Server, Servers
 from handraise.agents.opencode.session import OpenCodeSession
@@ -277,7 +278,7 @@ async def test_policy_answers_without_anybody(house: House, broker: Broker) -> N
         [("accept-first", '"Which database?"="SQLite"'), (rules, '"Which database?"="Postgres"')], start=1
     ):
         handling = Handling(question_policy=policy)  # type: ignore[arg-type]
-        session = await house.open(broker, house.start(f"s{number}", handling=handling))
+        session = await house.open(Handled(broker, handling), house.start(f"s{number}", handling=handling))
         async with asyncio.timeout(PATIENCE):
             reply = await session.prompt("SCENARIO:policy")
         assert expected in reply.text
@@ -291,7 +292,7 @@ async def test_silence_is_answered_when_the_time_is_up(house: House, broker: Bro
         [("accept-first", '="SQLite"'), ("reject", "No person is available (no answer in 60 s)")], start=1
     ):
         handling = Handling(question_timeout=60, on_timeout=on_timeout)  # type: ignore[arg-type]
-        session = await house.open(broker, house.start(f"s{number}", handling=handling))
+        session = await house.open(Handled(broker, handling), house.start(f"s{number}", handling=handling))
         turn = asyncio.create_task(session.prompt("SCENARIO:one"))
         ask = await asked(broker, number)
         await clock.advance(60)
@@ -624,6 +625,7 @@ WORKER = """
 import asyncio, json, sys
 from pathlib import Path
 from handraise.agents import AgentSettings, Start
+from handraise.agents._handled import Handled
 from handraise.agents.opencode import OpenCode
 from handraise.broker import Broker
 from handraise.events import Asked

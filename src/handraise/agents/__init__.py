@@ -24,6 +24,7 @@ __all__ = [
     "Cut",
     "Edit",
     "Haltable",
+    "HandlingAsker",
     "Installable",
     "Left",
     "Listener",
@@ -51,9 +52,9 @@ SECRETS = frozenset(
 
 
 class Asker(Protocol):
-    """All an adapter knows of the house. A broker and a client of a desk both are one."""
+    """All an adapter knows of the desk. How an ask is handled is settled where the adapter is handed its asker."""
 
-    async def ask(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Answer:
+    async def ask(self, ask: Ask, *, ordinal: bool = False) -> Answer:
         """Raise a hand and wait, however long. A rejection is an Answer; raises Withdrawn.
 
         Asking again under the same id joins. `ordinal` is for ids that may repeat by accident: the desk numbers them
@@ -69,6 +70,13 @@ class Asker(Protocol):
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
         """The agent took the answer, or `error` says why it could not."""
+
+
+class HandlingAsker(Asker, Protocol):
+    """An asker that can be told, for one ask, how it is handled. A broker and a client of a desk both are one."""
+
+    async def ask(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Answer:
+        """Without a `handling` the desk has its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +146,7 @@ class Start:
 
     session: str  # the desk's id for it, which becomes `origin.session` of its asks
     cwd: str | None = None
-    handling: Handling = field(default_factory=Handling)
+    handling: Handling = field(default_factory=Handling)  # of its asks; the asker that comes with it keeps to that
     mode: Mode | None = None  # None leaves it to the agent's own configuration
     command: tuple[str, ...] = ()  # what to run instead of the program of the settings, where the agent takes that
     run: str | None = None
@@ -269,7 +277,7 @@ class Watchable(Protocol):
     One that we find ourselves where nobody says an address has that address as `found_at`.
     """
 
-    async def watch(self, asker: Asker, address: str, *, ready: Callable[[], None] = lambda: None) -> None:
+    async def watch(self, asker: HandlingAsker, address: str, *, ready: Callable[[], None] = lambda: None) -> None:
         """Bring what is asked at that address to the desk and the answers back, until cancelled, across restarts.
 
         `ready` is called whenever it is connected and everything open there is known here.

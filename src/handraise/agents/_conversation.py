@@ -328,7 +328,7 @@ class Conversation(Generic[H]):
 
     async def _answer_or_none(self, ask: Ask) -> Answer | None:
         try:
-            return await self._asker.ask(ask, handling=self._start.handling)
+            return await self._asker.ask(ask)
         except Withdrawn:
             return None
 
@@ -373,9 +373,7 @@ class Conversation(Generic[H]):
         """The answer to come. The wait outlives the work on the request, so that what is on its way to the desk can be
         withdrawn there; when the desk closes it is cancelled."""
         held.ask = ask
-        held.waiting = asyncio.ensure_future(
-            self._asker.ask(ask, handling=self._start.handling, ordinal=ordinal),
-        )
+        held.waiting = asyncio.ensure_future(self._asker.ask(ask, ordinal=ordinal))
         held.waiting.add_done_callback(_look_at)
         return held.waiting
 

@@ -202,7 +202,7 @@ class ScriptedSession:
         wanted = [asdict(question) for question in ask.questions] if ask.permission is None else asdict(ask.permission)
         listener.seen(Wire(way="in", body={"type": kind, "wanted": wanted}, name=kind, ask=ask.id))
         try:
-            answer = await self._asker.ask(ask, handling=self._start.handling)
+            answer = await self._asker.ask(ask)
         except AskDoesNotFit as misfit:
             log.warning("%s asked what no desk takes, as %s: %s", self._agent.name, ask.id, misfit)
             return Answer(rejected=True, reason=misfit.message, by="desk")

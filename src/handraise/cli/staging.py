@@ -159,17 +159,15 @@ class _Actor:
         else:
             agent.on_question("", role.wanted)
         agent.on("", lambda answers: _reaction(role, answers[0]))
-        session = await agent.open(
-            self, Start(session=f"{self._session}-{role.agent}", cwd=str(Path.cwd()), handling=Handling())
-        )
+        session = await agent.open(self, Start(session=f"{self._session}-{role.agent}", cwd=str(Path.cwd())))
         try:
             self.said = (await session.prompt("get on with it")).text
         except Withdrawn:
             self._tell(f"{role.agent} no longer waits: somebody withdrew its ask")
             self.said = "I go on without an answer."
 
-    async def ask(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Answer:
-        named = replace(ask, id=self.id)
+    async def ask(self, ask: Ask, *, ordinal: bool = False) -> Answer:
+        named, handling = replace(ask, id=self.id), Handling()  # whatever the desk's own is, a person answers
         await self._client.open(named, handling=handling)
         self.raised.set()
         answer = await self._client.ask(named, handling=handling)

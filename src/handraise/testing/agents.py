@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar, TypeAlias, TypeVar
 
 from handraise.agents import Asker, Reply, Session, Start
+from handraise.agents._handled import Handled
 from handraise.asks import Answer, Ask, Handling
 from handraise.broker import Broker
 from handraise.errors import AlreadyAnswered, AskWithdrawn, HandraiseError
@@ -52,7 +53,7 @@ class Stage:
     async def prompt(self, text: str) -> asyncio.Task[Reply | None]:
         """Begin a turn. It may end with a reply, cancelled, or with an error of ours (None)."""
         if self.session is None:
-            self.session = await self.driver.open(self.broker, self.start)
+            self.session = await self.driver.open(Handled(self.broker, self.start.handling), self.start)
         return self.tasks.create_task(_turn(self.session, text))
 
     async def asked(self, number: int = 1) -> Ask:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from handraise.agents import AgentSettings, Asker, Capabilities, Start
+from handraise.agents import AgentSettings, Asker, Capabilities, HandlingAsker, Start
 from handraise.agents._modes import TABLE, Thread, check_mode, modes_of
 from handraise.agents._programs import found, last_words, listening, looked_at
 from handraise.agents.codex.attach import DAEMON, Relay, socket_of
@@ -91,7 +91,7 @@ class Codex:
     async def close(self) -> None:
         return
 
-    async def watch(self, asker: Asker, address: str, *, ready: Callable[[], None] = lambda: None) -> None:
+    async def watch(self, asker: HandlingAsker, address: str, *, ready: Callable[[], None] = lambda: None) -> None:
         """`daemon`, the one that a plain `codex` of this user starts, or `unix:///path` of another app-server."""
         path = socket_of(address, environ=self._env())
         relay = Relay(asker, path, handling=self._settings.handling)

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from handraise.agents import Asker, Left
+from handraise.agents import Asker, HandlingAsker, Left
 from handraise.agents._attached import PASSING, withdraw
+from handraise.agents._handled import Handled
 from handraise.agents.codex.translate import (
     COMMAND,
     ELICITATION,
@@ -150,7 +151,7 @@ class _Request:
     turn: str
     item: str  # whose end tells how it was answered; empty where nothing does
     is_numbered: bool  # its id may repeat, so that the desk numbers it
-    handling: Handling | None
+    asker: Asker
     wire: Id | None  # its id on the connection there is; None: it has not come up there
     answer: Answer | None = None  # the desk's
     is_sent: bool = False
@@ -171,7 +172,9 @@ class _Thread:
 class Relay:
     """`follow` it, then `close` it."""
 
-    def __init__(self, asker: Asker, path: Path, *, handling: Handling | None = None, grace: float = GRACE) -> None:
+    def __init__(
+        self, asker: HandlingAsker, path: Path, *, handling: Handling | None = None, grace: float = GRACE
+    ) -> None:
         """`handling` is that of the settings, for questions that cannot wait as long as it says."""
         self._asker = asker
         self._path = path
@@ -536,11 +539,11 @@ class Relay:
             # A command with several approvals may be allowed here and stopped there.
             item=str(ends_with) if has_end and not params.get("approvalId") else "",
             is_numbered=durable is None,
-            handling=None if hurry is None else self._hurried(hurry),
+            asker=self._asker if hurry is None else Handled(self._asker, self._within(hurry)),
             wire=id,
         )
 
-    def _hurried(self, seconds: float) -> Handling:
+    def _within(self, seconds: float) -> Handling:
         own = self._handling.question_timeout
         return replace(self._handling, question_timeout=seconds if own is None else min(own, seconds))
 
@@ -594,7 +597,7 @@ class Relay:
         ask, pause = request.ask, FIRST_PAUSE
         while True:
             try:
-                return await self._asker.ask(ask, handling=request.handling, ordinal=request.is_numbered)
+                return await request.asker.ask(ask, ordinal=request.is_numbered)
             except Withdrawn:
                 return None
             except AskDiffers:

@@ -33,7 +33,7 @@ from handraise.agents.opencode.server import (
     environment,
 )
 from handraise.agents.opencode.session import Folder, OpenCodeSession, session_rules
-from handraise.asks import Handling, Permission
+from handraise.asks import Permission
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
 from handraise.text.inert import inert
 from handraise.transports.process import Process
@@ -218,7 +218,6 @@ class _Everyone:
     """All sessions of a server that runs by itself, under their own ids."""
 
     asker: Asker
-    handling: Handling | None = None
 
     def place(self, session: str, *, root: str, directory: str | None) -> Place:
         return Place(session=session, parent=root if root != session else None, cwd=directory)

@@ -31,7 +31,7 @@ from handraise.agents.opencode.translate import (
     request_of,
     to_ask,
 )
-from handraise.asks import Answer, Ask, Handling, Permission
+from handraise.asks import Answer, Ask, Permission
 from handraise.errors import (
     AgentFailed,
     AskDiffers,
@@ -75,9 +75,6 @@ class Owner(Protocol):
 
     @property
     def asker(self) -> Asker: ...
-
-    @property
-    def handling(self) -> Handling | None: ...
 
     def place(self, session: str, *, root: str, directory: str | None) -> Place: ...
 
@@ -484,7 +481,7 @@ class Relay:
         ask, pause = request.ask, FIRST_PAUSE
         while True:
             try:
-                return await request.owner.asker.ask(ask, handling=request.owner.handling)
+                return await request.owner.asker.ask(ask)
             except AskDiffers:
                 log.warning("opencode: ask %s is at the desk already, from elsewhere", ask.id)
                 return None

@@ -16,7 +16,7 @@ from handraise.agents._modes import TABLE, Rules
 from handraise.agents.opencode.relay import ENDED, STOPPED, Place, Relay, answers_of, tool_state
 from handraise.agents.opencode.server import CallRefused, Server
 from handraise.agents.opencode.translate import ASKED, from_answer, local_answer
-from handraise.asks import Answer, Ask, Handling, Permission
+from handraise.asks import Answer, Ask, Permission
 from handraise.errors import AgentFailed, AlreadyAnswered, AskNotFound, AskWithdrawn, Withdrawn
 from handraise.text.inert import inert
 
@@ -231,7 +231,7 @@ class OpenCodeSession:
     async def _answer_to(self, ask: Ask) -> Answer | None:
         asked = Ask(id=ask.id, questions=ask.questions, origin=ask.origin, extra=ask.extra)
         try:
-            return await self._asker.ask(asked, handling=self._start.handling)
+            return await self._asker.ask(asked)
         except Withdrawn:
             return None
 
@@ -316,10 +316,6 @@ class OpenCodeSession:
     @property
     def asker(self) -> Asker:
         return self._asker
-
-    @property
-    def handling(self) -> Handling:
-        return self._start.handling
 
     def place(self, session: str, *, root: str, directory: str | None) -> Place:
         start, cwd = self._start, self._start.cwd or self._folder.cwd

@@ -14,7 +14,7 @@ from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handraise.agents import Attachable, Wire
-from handraise.asks import Answer, Ask, Handling, State
+from handraise.asks import Answer, Ask, State
 from handraise.asks.places import resolve
 from handraise.broker import Broker
 from handraise.errors import Overloaded, Withdrawn
@@ -174,13 +174,12 @@ class _Caller:
         self._worker = worker
         self._call = call
 
-    async def ask(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Answer:
+    async def ask(self, ask: Ask, *, ordinal: bool = False) -> Answer:
         # A terminal says no more than what its agent wrote. On this machine we can look for it; elsewhere nobody can.
         own = replace(await resolve(ask) if self._is_here else ask, id=self._token.own_id(ask.id))
         self._call.asks(own, is_numbered=ordinal)
         opened = await self._broker.open(
             own,
-            handling=handling,
             owner=self._token.owner,
             worker=self._worker,
             ordinal=ordinal,
