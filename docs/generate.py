@@ -20,10 +20,10 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from handraise import cli, config, errors, events
-from handraise.agents._modes import REASONS, TABLE, Becomes, Rules, Thread
-from handraise.agents._versions import KNOWN, Known
-from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Handling
+from handraise import cli, config, errors, events, plugins
+from handraise.agents._modes import MODES, Modes
+from handraise.agents._versions import Known
+from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Handling, Mode
 from handraise.channels.notify import FIELDS as NOTIFY_FIELDS
 from handraise.chat import APIS, ChatSettings, ModelTable
 from handraise.chat.writing import KEYS
@@ -811,13 +811,8 @@ SEEN = {
     "replayed": "our tests replay what the program sent",
     "read": "known from the program and its documents; not run here",
 }
-PLACES = {
-    "opencode": "../agents/opencode.md",
-    "claude": "../agents/claude-code.md",
-    "codex": "../agents/codex.md",
-    "acp": "../agents/acp.md",
-    "amp": "../agents/amp.md",
-}
+_LOADED = {name: plugins.load("agents", name) for name in plugins.names("agents")}
+ADAPTERS = {name: agent for name, agent in _LOADED.items() if hasattr(agent, "versions")}  # but for those of tests
 
 
 def agents_page() -> Iterator[str]:
@@ -826,19 +821,21 @@ def agents_page() -> Iterator[str]:
         "Which program was run with this release of handraise, at which version, and how what it asks reaches the "
         "desk. Other versions may work; `handraise agents` says where the installed one is newer or older.",
     )
-    words = worded(SEEN, {known.seen for known in KNOWN}, "what was seen")
+    all_known = [known for agent in ADAPTERS.values() for known in agent.versions]
+    words = worded(SEEN, {known.seen for known in all_known}, "what was seen")
     yield from table(("", "meaning"), [(f"**{name}**", said) for name, said in words.items()])
-    for name, place in worded(PLACES, {known.adapter for known in KNOWN}, "agents").items():
+    for name, agent in ADAPTERS.items():
+        (page,) = (FOLDER.parent / "agents").glob(f"{name}*.md")
         yield f"## {name}"
         yield ""
-        yield f"Started with `handraise start {name}`; more in [its page]({place})."
+        yield f"Started with `handraise start {name}`; more in [its page](../agents/{page.name})."
         yield ""
-        rows = [_known_row(known) for known in KNOWN if known.adapter == name]
+        rows = [_known_row(known) for known in agent.versions]
         yield from table(("program", "version", "seen", "questions", "permissions", "your own", "note"), rows)
     yield from _modes()
     yield "## The question tool by MCP"
     yield ""
-    clients = ", ".join(f"{known.title} {known.version}" for known in KNOWN if known.mcp)
+    clients = ", ".join(f"{known.title} {known.version}" for known in all_known if known.mcp)
     yield f"Any client can have [the tool](../howto/question-tool.md#by-mcp). Driven as clients of it: {clients}."
     yield "Each called it, waited longer than one of its calls may take, and got the answer once."
     yield ""
@@ -850,46 +847,21 @@ def _modes() -> Iterator[str]:
     yield "What `--mode` becomes for each agent, in its own flags, settings or rules. An agent is not started in a mode"
     yield "that it cannot be kept to. Without `--mode` its own configuration decides."
     yield ""
-    yield from table(("mode", "what", *PLACES), [_mode_row(mode, becomes) for mode, becomes in TABLE.items()])
+    modes: dict[str, Modes[Any]] = {name: agent.modes for name, agent in ADAPTERS.items()}
+    rows = [(f"`{mode}`", means, *(_mode_cell(each, mode) for each in modes.values())) for mode, means in MODES.items()]
+    yield from table(("mode", "what", *modes), rows)
     yield "`read-only` and `workspace-write` hold whoever says yes: an agent that would ask for more may not ask there."
     yield "The other modes say what is asked for. Our tests have OpenCode, Claude Code, Codex and Qwen Code try to"
     yield "change files inside and outside of the working folder in each of their modes, and allow all that they ask."
     yield ""
-    for agent, why in REASONS.items():
-        yield f"- **{agent}** does not have the others: {why}."
+    for name, each in modes.items():
+        if each.others:
+            yield f"- **{name}** does not have the others: {each.others}."
     yield ""
 
 
-def _mode_row(mode: str, becomes: Becomes) -> tuple[str, ...]:
-    write: Mapping[str, Callable[[Any], str]] = {
-        "opencode": _rules_cell,
-        "claude": lambda flags: f"`claude {' '.join(flags)}`",
-        "codex": _thread_cell,
-        "acp": lambda names: "its mode " + " or ".join(f"`{name}`" for name in names),
-        "amp": lambda allows: f"`amp.dangerouslyAllowAll = {json.dumps(allows)}`",
-    }
-    values = {agent: getattr(becomes, agent) for agent in PLACES}
-    cells = ("no" if value is None else write[agent](value) for agent, value in values.items())
-    return (f"`{mode}`", becomes.means, *cells)
-
-
-def _rules_cell(rules: Rules) -> str:
-    parts = [f"its agent `{rules.agent}`"] if rules.agent is not None else []
-    parts += [f'`"{permission}": "{action}"`' for permission, action in rules.first]
-    if rules.own:
-        which = "all its own rules" if "*" in rules.own else f"its own rules for {quoted(map(json.dumps, rules.own))}"
-        parts.append(f"{which}, where *ask* becomes *allow*" if rules.granted else which)
-    if rules.asked:
-        parts.append(f"its own rules for {quoted(map(json.dumps, rules.asked))}, where *allow* becomes *ask*")
-    return "; then ".join(parts) or "its own configuration"
-
-
-def _thread_cell(thread: Thread) -> str:
-    parts = ["its plan mode"] if thread.plans else []
-    parts += [f"`{name} = {json.dumps(value)}`" for name, value in thread.settings.items() if name != "config"]
-    parts += [f"`{name} = {json.dumps(value)}`" for name, value in thread.settings.get("config", {}).items()]
-    parts += ["no servers of MCP tools"] if thread.profile is not None else []
-    return ", ".join(parts) or "its own configuration"
+def _mode_cell(modes: Modes[Any], mode: Mode) -> str:
+    return modes.describe(modes.become[mode]) if mode in modes.become else "no"
 
 
 def _known_row(known: Known) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from handraise.agents import AgentSettings, Asker, Cut, Message, Session, Start
 from handraise.agents._conversation import MOST_OPEN
 from handraise.agents.acp import Acp
-from handraise.agents.acp.quirks import PRESETS, Quirks, command_of, mode_of, quirks_of
+from handraise.agents.acp.modes import mode_of
+from handraise.agents.acp.quirks import PRESETS, Quirks, command_of, quirks_of
 from handraise.agents.acp.session import AcpSession
 from handraise.agents.acp.translate import METHODS, from_answer, is_same_call, to_ask, told_later
 from handraise.asks import Answer, Ask, Mode, Origin, bound, fit

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from handraise.agents import AgentSettings, Listener, Silent, Start
 from handraise.agents._conversation import MOST_OPEN
-from handraise.agents._modes import modes_of
 from handraise.agents.codex import Codex
 from handraise.agents.codex.session import CodexSession
 from handraise.agents.codex.translate import (
@@ -629,7 +628,7 @@ async def test_a_program_that_ends_says_its_last_words(tmp_path: Path, broker: B
 def test_it_is_found_by_its_name_and_knows_its_modes(tmp_path: Path) -> None:
     agent = load("agents", "codex")(AgentSettings(home=tmp_path))
     assert isinstance(agent, Codex)
-    for mode in modes_of("codex"):
+    for mode in Codex.modes.names:
         agent.check(Start(session="s1", mode=mode))  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="choose one of: default"):
         agent.check(Start(session="s1", mode="yolo"))  # type: ignore[arg-type]

@@ -67,7 +67,7 @@ from handraise.config import load
 from handraise.errors import SettingsError
 from handraise.mcp.translate import TOOLS
 from handraise.policies import policy_for
-from handraise.rules.tools import COMMON as TOOL_NAMES
+from handraise.rules.tools import common_names
 from handraise.server.openapi import document
 from handraise.server.routes.health import PROBLEMS
 from handraise.server.routes.metrics import NAMES as METRICS
@@ -852,7 +852,7 @@ def field_names() -> set[str]:
     known |= {f"{name}{end}" for name, (type, _) in METRICS.items() for end in ENDS.get(type, ("",))}
     known |= {"question_request", "reasoning_content"}  # what blocks of a chat are
     known |= {"command_line"}  # what rules compare beside a tool's own arguments
-    return known | {"asyncio_mode", *PROBLEMS, *DECISIONS.values(), *TOOL_NAMES}
+    return known | {"asyncio_mode", *PROBLEMS, *DECISIONS.values(), *common_names()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -879,7 +879,7 @@ def test_every_class_named_exists(page: Path) -> None:
     spoken = {"HttpOnly", "SameSite", "OpenMetrics", "DeadlineMoved", "Last-Event-ID"}
     for code in inline_code(page):
         if re.fullmatch(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+", code):
-            named = code in spoken or code.lower() in TOOL_NAMES
+            named = code in spoken or code.lower() in common_names()
             assert named or any(hasattr(module, code) for module in modules), f"{page.name}: {code}"
 
 

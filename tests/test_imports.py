@@ -12,8 +12,8 @@ import handraise
 
 ROOT = Path(handraise.__file__).parent
 ORDER = """
-    errors text asks events clock transports rules people wire policies stores edits agents agents.members
-    tables channels channels.members trust rules.book broker workflow chat plugins config trust.project
+    errors plugins text asks events clock transports rules people wire policies stores edits agents agents.members
+    tables channels channels.members trust rules.book broker workflow chat config trust.project
     edits.installing client sync mcp worker switchboard server app cli __main__ testing
 """.split()  # noqa: SIM905 - a list to read
 FAMILIES = ("policies", "stores", "transports", "agents", "channels", "server.compat")

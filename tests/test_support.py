@@ -13,39 +13,44 @@ from pathlib import Path
 import pytest
 
 from handraise.agents import Installable, Watchable
-from handraise.agents._versions import CLAUDE, KNOWN, Known, compared, driven_version
+from handraise.agents._versions import Known, compare, driven_version
+from handraise.agents.claude.versions import CLAUDE
 from handraise.app import agents_of
 from handraise.config import AgentTable, Settings
-from handraise.plugins import names
+from handraise.plugins import load, names
 from handraise.worker import NOT_SHOWN
 from serving import START, serving, told
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {"acp": "acp.md", "amp": "amp.md", "claude": "claude-code.md", "codex": "codex.md", "opencode": "opencode.md"}
+KNOWN: dict[str, tuple[Known, ...]] = {
+    name: load("agents", name).versions for name in names("agents") if name not in NOT_SHOWN
+}
+DRIVEN = [known for each in KNOWN.values() for known in each if known.seen == "driven"]
 VERSION = re.compile(r"(?<![\d.])\d+\.\d+\.\d+(?!\.?\d)")  # and no address, which has four numbers
 
 
 def test_every_agent_that_can_be_started_was_driven() -> None:
-    assert {known.adapter for known in KNOWN if known.seen == "driven"} == set(names("agents")) - NOT_SHOWN
-    assert all(known.version and known.package for known in KNOWN if known.seen == "driven" and known.name in PAGES)
+    assert all(any(known.seen == "driven" for known in each) for each in KNOWN.values())
+    assert all(known.version and known.package for known in DRIVEN if known.name in PAGES)
 
 
 @pytest.mark.parametrize("adapter", PAGES)
 def test_the_page_of_an_agent_names_the_versions_that_are_known_and_no_others(adapter: str) -> None:
     assert {path.name for path in (DOCS / "agents").glob("*.md")} == set(PAGES.values())
     named = set(VERSION.findall((DOCS / "agents" / PAGES[adapter]).read_text()))
-    assert named == {known.version for known in KNOWN if known.adapter == adapter and known.version}
+    assert named == {known.version for known in KNOWN[adapter] if known.version}
 
 
 def test_other_pages_name_no_version_of_an_agent_that_was_not_driven() -> None:
-    driven = {known.version for known in KNOWN if known.seen == "driven"}
+    driven = {known.version for known in DRIVEN}
     for page in ("question-tool", "opencode-clients", "sessions"):
         assert set(VERSION.findall((DOCS / "howto" / f"{page}.md").read_text())) <= driven, page
 
 
-@pytest.mark.parametrize("known", [known for known in KNOWN if known.name in PAGES], ids=lambda known: known.name)
+@pytest.mark.parametrize("known", [known for known in DRIVEN if known.name in PAGES], ids=lambda known: known.name)
 def test_a_persons_own_agent_is_said_to_be_reached_where_the_adapter_can(known: Known, tmp_path: Path) -> None:
-    agent: object = agents_of(Settings(home=tmp_path))[known.adapter]
+    agent: object = agents_of(Settings(home=tmp_path))[known.name]
     assert bool(known.attached) is isinstance(agent, Installable | Watchable)
 
 
@@ -65,16 +70,19 @@ def test_a_persons_own_agent_is_said_to_be_reached_where_the_adapter_can(known: 
     ],
 )
 def test_versions_are_compared_by_their_numbers(version: str | None, driven: str | None, how: str | None) -> None:
-    assert compared(version, driven) == how
+    assert compare(version, driven) == how
 
 
 def test_what_was_driven_is_known_by_the_agent_or_by_the_program_that_it_runs() -> None:
-    assert driven_version("claude", program="/opt/another-name") == CLAUDE.version
-    assert driven_version("acp") is None
-    assert driven_version("acp", program="/usr/bin/gemini") is None  # only read about
-    assert driven_version("acp", program="/usr/bin/claude") is None  # which speaks another protocol
-    assert driven_version("acp", program="/usr/bin/qwen") is not None
-    assert driven_version("clippy", program="claude") is None
+    def driven(agent: str, *, program: str | None = None) -> str | None:
+        return driven_version(KNOWN[agent], agent=agent, program=program)
+
+    assert driven("claude", program="/opt/another-name") == CLAUDE.version
+    assert driven("acp") is None
+    assert driven("acp", program="/usr/bin/gemini") is None  # only read about
+    assert driven("acp", program="/usr/bin/claude") is None  # which speaks another protocol
+    assert driven("acp", program="/usr/bin/qwen") is not None
+    assert driven_version((), agent="clippy", program="claude") is None
 
 
 @pytest.mark.parametrize(

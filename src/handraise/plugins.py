@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
 from handraise.errors import PluginNotFound
 
-__all__ = ["load", "names"]
+__all__ = ["files", "load", "names"]
+
+log = logging.getLogger(__name__)
 
 
 def load(family: str, name: str) -> Any:
@@ -34,3 +39,31 @@ def names(family: str) -> list[str]:
     package = import_module(f"handraise.{family}")
     ours = {module.name for module in iter_modules(package.__path__) if not module.name.startswith("_")}
     return sorted(ours | {entry.name for entry in entry_points(group=f"handraise.{family}")})
+
+
+def files(family: str, name: str) -> list[Path]:
+    """The data files of that name in the folders of all members, ours first. No member is loaded for it."""
+    found = [folder / name for folder in [*_own_folders(family), *_other_folders(family)]]
+    return [path for path in found if path.is_file()]
+
+
+def _own_folders(family: str) -> Iterator[Path]:
+    spec = find_spec(f"handraise.{family}")
+    for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+        yield from sorted(folder for folder in Path(place).iterdir() if not folder.name.startswith("_"))
+
+
+def _other_folders(family: str) -> Iterator[Path]:
+    """The package that an entry point names, or the one that its module lies in."""
+    for entry in entry_points(group=f"handraise.{family}"):
+        try:
+            spec = find_spec(entry.module)
+        except Exception as broken:  # the package around it is somebody else's code
+            log.error("the package of %s in handraise.%s cannot be found: %s", entry.name, family, broken)
+            continue
+        if spec is None:
+            continue
+        if spec.submodule_search_locations is not None:
+            yield from map(Path, spec.submodule_search_locations)
+        elif spec.parent and spec.origin is not None:
+            yield Path(spec.origin).parent

@@ -128,7 +128,9 @@ class Agents:
             return Capabilities(agent=name, installed=False, problem=problem)
         try:
             found = await agent.look(probe=probe)
-            return replace(found, driven=driven_version(name, program=found.program))
+            return replace(
+                found, driven=driven_version(getattr(agent, "versions", ()), agent=name, program=found.program)
+            )
         except HandraiseError as failed:
             return Capabilities(agent=name, installed=False, problem=str(failed))
 

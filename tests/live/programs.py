@@ -24,10 +24,13 @@ from pathlib import Path
 
 import platformdirs
 
-from handraise.agents._versions import AMP, CLAUDE, CODEX, OPENCODE, QWEN
+from handraise.agents._versions import Known
+from handraise.plugins import load, names
 
+_KNOWN: list[Known] = [each for name in names("agents") for each in getattr(load("agents", name), "versions", ())]
+DRIVEN = [known for known in _KNOWN if known.package is not None]
 # Of the package: that of Claude Code counts otherwise than the program in it.
-PINNED = {known.name: known.package_version or known.version or "" for known in (OPENCODE, CLAUDE, CODEX, QWEN, AMP)}
+PINNED = {known.name: known.package_version or known.version or "" for known in DRIVEN}
 CACHE = Path(os.environ.get("HANDRAISE_CACHE") or platformdirs.user_cache_path("handraise", appauthor=False)).absolute()
 WITHOUT = "HANDRAISE_WITHOUT_AGENTS"
 PATIENCE = 900.0  # seconds for one download

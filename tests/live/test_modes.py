@@ -18,13 +18,13 @@ import pytest
 import pytest_asyncio
 
 from handraise.agents import AgentSettings, Start
-from handraise.agents._modes import modes_of
 from handraise.agents.acp import Acp
 from handraise.agents.claude import Claude
 from handraise.agents.codex import Codex
 from handraise.agents.opencode import OpenCode
 from handraise.asks import Ask, Mode
 from handraise.broker import Broker
+from handraise.plugins import load
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing import ScriptedModel, ScriptedPerson, call, repeat
 from handraise.testing.model import Call, Request
@@ -239,7 +239,7 @@ async def places(model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory)
 
 async def test_every_mode_of_every_agent_is_expected_to_do_something() -> None:
     for name in ("opencode", "claude", "codex"):
-        assert {mode for agent, mode in EXPECTED if agent == name} == set(modes_of(cast(Any, name)))
+        assert {mode for agent, mode in EXPECTED if agent == name} == set(load("agents", name).modes.names)
 
 
 @pytest.mark.parametrize(("name", "mode"), EXPECTED)

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from handraise.agents._versions import OPENCODE
 from handraise.agents.opencode.attach import GONE, STOPPED
+from handraise.agents.opencode.versions import OPENCODE
 from handraise.testing import ScriptedModel, call, repeat
 from live.homes import Home, opencode_home
 from live.terminals import PATIENCE, Terminal, handraise, is_open, the_ask

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from handraise.agents._versions import KNOWN, Known
+from handraise.agents._versions import Known
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.transports.sse import Frames
 from live import programs
@@ -57,7 +57,7 @@ async def started(command: list[str], home: Home) -> AsyncIterator[asyncio.subpr
 
 
 @pytest.mark.skipif(os.environ.get("HANDRAISE_TEST_AGENTS") == "latest", reason="the newest ones are tried")
-@pytest.mark.parametrize("known", [known for known in KNOWN if known.name in programs.SOURCES], ids=attrgetter("name"))
+@pytest.mark.parametrize("known", programs.DRIVEN, ids=attrgetter("name"))
 async def test_a_program_has_the_version_that_is_said_to_be_driven(known: Known, tmp_path: Path) -> None:
     file = str(programs.program(known.name))
     command = ["node", file] if file.endswith(".js") else [file]

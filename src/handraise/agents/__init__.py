@@ -253,6 +253,8 @@ class Agent(Protocol):
     """A module of this folder, or an entry point, gives one as `plugin(settings: AgentSettings) -> Agent`.
 
     One that runs whatever speaks its protocol has `takes_command = True`, and finds the program in `Start.command`.
+    What is known of it besides lies in its folder: `modes` (`_modes.Modes`) and `versions` (`_versions.Known`) are
+    attributes of the plugin, and `tools.toml` says what it calls its tools.
     """
 
     name: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from handraise.agents._versions import compared
+from handraise.agents._versions import compare
 from handraise.cli.calling import Json, Url, settings_here
 from handraise.cli.shown import print_json, table
 from handraise.errors import DeskUnreachable, HandraiseError, PluginNotFound
@@ -117,7 +117,7 @@ def _shown(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     for told in usable:
         yield inert(f"{told['agent']} modes: {', '.join(told['modes']) or 'none'}", keep="")
     for told in usable:
-        differs = compared(told["version"], told.get("driven"))
+        differs = compare(told["version"], told.get("driven"))
         if differs is not None:
             driven = f"{differs} than {told['driven']}, which our tests drive; if it misbehaves, try that one"
             yield inert(f"{told['agent']}: {told['version']} is {driven}", keep="")

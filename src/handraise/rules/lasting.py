@@ -14,7 +14,7 @@ from handraise.asks import Answer, Ask, Permission
 from handraise.rules import Condition, Rule
 from handraise.rules.programs import command_of
 from handraise.rules.shell import split
-from handraise.rules.tools import COMMON, SHELL, command_in, is_foreign_shell, names_of
+from handraise.rules.tools import SHELL, command_in, common_names, is_foreign_shell, names_of
 
 __all__ = ["lasting_rules"]
 
@@ -55,7 +55,7 @@ def _conditions(permission: Permission, patterns: Sequence[str], *, cwd: str | N
     if permission.paths:
         paths = tuple(found for each in patterns if (found := _path(each, cwd=cwd)) is not None)
         return [{"path": paths}] if paths and permission.url is None else []
-    if permission.diff is not None or COMMON.get(permission.tool.lower()) == SHELL:
+    if permission.diff is not None or common_names().get(permission.tool.lower()) == SHELL:
         return []  # which files, or which command, it does not say
     if permission.url is not None:
         urls = tuple(each for each in patterns if each == ANYTHING or ("://" in each and not each.startswith(_REGEX)))

@@ -21,9 +21,9 @@ from handraise.rules.options import valued_options
 from handraise.rules.programs import rows, runners, valued
 from handraise.rules.shell import SHELLS, split, told_to_run
 from handraise.rules.tools import (
-    COMMON,
     MCP,
     command_in,
+    common_names,
     hides_command,
     is_foreign_shell,
     more_than_shown,
@@ -179,7 +179,7 @@ def _only_at_desk(permission: Permission, *, risks: Sequence[str], doubt: str | 
     if permission.kind != "tool" and not permission.is_plan:
         return "this desk does not know this kind of permission"
     names = names_of(permission)
-    if names[0] == MCP or names[0] not in COMMON:
+    if names[0] == MCP or names[0] not in common_names():
         return "this desk does not know what this tool does"
     return None
 

@@ -1,20 +1,25 @@
-"""What each agent calls its tools, in words that are common to all, and what a call names besides."""
+"""Tools of all agents in common words, and what a call names besides. What an agent calls its own tools is in the
+`tools.toml` of its folder."""
 
 from __future__ import annotations
 
+import logging
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from handraise.asks import Permission
 from handraise.asks.changes import besides_change, is_more_text
+from handraise.plugins import files
 
 __all__ = [
     "BESIDES",
-    "COMMON",
     "EDIT",
     "MCP",
     "PLAN",
@@ -23,6 +28,7 @@ __all__ = [
     "bounded_hints",
     "command_in",
     "commands_besides",
+    "common_names",
     "folder_in",
     "hides_command",
     "hints_of",
@@ -41,25 +47,23 @@ __all__ = [
     "whole_path",
 ]
 
+log = logging.getLogger(__name__)
+
 SHELL, EDIT, READ, FETCH, MCP, PLAN = "shell", "edit", "read", "fetch", "mcp", "plan"
+SEARCH = "search"  # a way to read: it looks in the working folder where it names none
+# What agents that nobody here knows may call their tools.
 _NAMES = {
-    SHELL: "shell bash exec_command shell_command run_shell_command execute local_shell run_command",
+    SHELL: "shell bash execute run_command",
     EDIT: """
-        edit write multiedit notebookedit apply_patch patch edit_file write_file create_file replace delete move
-        str_replace_based_edit_tool str_replace_editor str_replace strreplace update_file updatefile writefile editfile
-        createfile create multi_edit search_replace delete_file deletefile move_file movefile rename_file insert_edit
+        edit write patch delete move str_replace_based_edit_tool str_replace_editor str_replace strreplace update_file
+        updatefile writefile editfile createfile create multi_edit search_replace delete_file deletefile move_file
+        movefile rename_file insert_edit
     """,
-    READ: """
-        read read_file read_many_files view list ls list_directory glob grep search search_file_content finder
-        codebase_search_agent
-    """,
-    FETCH: "fetch webfetch web_fetch read_web_page websearch web_search google_web_search",
-    PLAN: "plan exitplanmode exit_plan_mode",
+    READ: "read view",
+    SEARCH: "list ls glob grep search",
+    FETCH: "fetch",
+    PLAN: "plan",
 }
-# They look in the working folder where they name none.
-_SEARCHES = frozenset(
-    "list ls list_directory glob grep search search_file_content finder codebase_search_agent".split()  # noqa: SIM905
-)
 # What may be wanted besides the command itself, which no pattern for commands speaks of. Of Codex and Claude Code.
 BESIDES = {
     "additionalPermissions": "it wants more rights than the command shows",
@@ -76,7 +80,50 @@ MOST_HINTED = 20_000  # characters of all of them
 MOST_VALUES = 2_000  # of the arguments of a tool that are looked at for paths
 LONGEST_PATCH = 1 << 20  # characters
 _OTHER_SHELLS = frozenset({"powershell", "pwsh", "cmd"})  # whose language the rules for commands do not read
-COMMON: Mapping[str, str] = {own: common for common, owns in _NAMES.items() for own in owns.split()}
+
+
+class _Tools(NamedTuple):
+    """What is known of the tools of all agents."""
+
+    common: Mapping[str, str]  # the common name of each, by the agent's own
+    searches: Collection[str]
+    understood: Mapping[str, Collection[str]]  # arguments, by what a tool does
+
+
+@cache
+def _tools() -> _Tools:
+    """Names that we know ourselves come last: no agent from elsewhere can give one of them another meaning."""
+    names: dict[str, str] = {}
+    arguments = {kind: set(known) for kind, known in _UNDERSTOOD.items()}
+    for path in reversed(files("agents", "tools.toml")):
+        try:
+            for kind, table in _read_tools(path).items():
+                names |= {own.lower(): kind for own in table["tools"]}
+                arguments[READ if kind == SEARCH else kind] |= {_flat(name) for name in table["arguments"]}
+        except (OSError, ValueError) as broken:
+            log.error("%s is left out, so rules do not know those tools: %s", path, broken)
+    names |= {own: kind for kind, owns in _NAMES.items() for own in owns.split()}
+    common = {own: READ if kind == SEARCH else kind for own, kind in names.items()}
+    return _Tools(common, {own for own, kind in names.items() if kind == SEARCH}, arguments)
+
+
+def _read_tools(path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of a file, by kind. Raises ValueError where it is no such file."""
+    read = tomllib.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, dict[str, Any]] = {}
+    for kind, table in read.items():
+        if kind not in _NAMES or not isinstance(table, dict) or table.keys() - {"tools", "arguments"}:
+            raise ValueError(f"[{kind}] is none of {', '.join(_NAMES)} with `tools` and `arguments`")
+        found[kind] = {"tools": table.get("tools", []), "arguments": table.get("arguments", [])}
+        for listed in found[kind].values():
+            if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+                raise ValueError(f"[{kind}] `tools` and `arguments` are lists of texts")
+    return found
+
+
+def common_names() -> Mapping[str, str]:
+    """What a tool is in common words, by what an agent calls it, in small letters."""
+    return _tools().common
 
 
 def names_of(permission: Permission) -> tuple[str, ...]:
@@ -86,7 +133,7 @@ def names_of(permission: Permission) -> tuple[str, ...]:
     if common is None:
         return (own,)
     # A tool that calls itself by a common name and does something else is not what the rules for that name mean.
-    return (common,) if COMMON.get(own.lower(), common) != common else tuple(dict.fromkeys((common, own)))
+    return (common,) if common_names().get(own.lower(), common) != common else tuple(dict.fromkeys((common, own)))
 
 
 def names_to_forbid(permission: Permission) -> tuple[str, ...]:
@@ -107,7 +154,8 @@ def _common(permission: Permission) -> str | None:
     if permission.command is not None:
         return SHELL
     kind = (permission.extra or {}).get("kind")
-    return COMMON.get(own) or (COMMON.get(kind) if isinstance(kind, str) else None)
+    names = common_names()
+    return names.get(own) or (names.get(kind) if isinstance(kind, str) else None)
 
 
 def is_foreign_shell(permission: Permission) -> bool:
@@ -233,7 +281,7 @@ def _not_understood(permission: Permission) -> Iterator[tuple[str, Any]]:
     """Arguments of a tool that is known by what it does, of which nobody here knows what they do. What is empty or
     switched off asks for nothing."""
     kind = names_of(permission)[0]
-    known = _UNDERSTOOD.get(kind)
+    known = _tools().understood.get(kind)
     given = permission.input or {}
     if permission.is_plan:
         more = (permission.extra or {}).get("input")
@@ -334,7 +382,7 @@ def unnamed_paths(permission: Permission, *, cwd: str | None) -> tuple[list[str]
 
 def named_paths(given: Mapping[str, Any], *, tool: str, kind: str | None = None) -> list[str]:
     """The files that a tool's arguments name, for an adapter to say which those are. Not what a search looks for."""
-    common = COMMON.get(tool.lower()) or COMMON.get(kind or "")
+    common = common_names().get(tool.lower()) or common_names().get(kind or "")
     found, _ = paths_in(given, is_about_files=common in (EDIT, READ), with_patterns=False)
     return found
 
@@ -396,7 +444,7 @@ def needs_path(permission: Permission) -> bool:
     if permission.files or permission.command is not None or permission.is_plan:
         return False
     names = names_of(permission)
-    is_search = permission.tool.lower() in _SEARCHES or (permission.extra or {}).get("kind") == "search"
+    is_search = permission.tool.lower() in _tools().searches or (permission.extra or {}).get("kind") == SEARCH
     return EDIT in names or (READ in names and not is_search)
 
 
@@ -431,7 +479,7 @@ _PATCHES = _words("patchtext patch input diff patches")
 _PATCHED = re.compile(
     r"^[ \t]*\*\*\* (?:Add File|Update File|Delete File|Move to):[ \t]*(\S.*?)[ \t\r]*$", re.MULTILINE
 )
-# Arguments that are understood, by what a tool does. Of each agent that is known, and what others call the same.
+# Arguments that are understood, by what a tool does, as agents that nobody here knows may call them.
 _ABOUT = _words(
     """
     description explanation reason justification intent intention title summary purpose thought thoughts rationale note
@@ -445,8 +493,7 @@ _UNDERSTOOD: Mapping[str, frozenset[str]] = {
     | _PATHS
     | _words(
         """
-        command args arguments argv runinbackground isbackground background yieldtimems maxoutputtokens maxoutputlength
-        patterns parentdir url
+        command args arguments argv background maxoutputlength url
         """
     ),
     EDIT: _ABOUT
@@ -455,10 +502,8 @@ _UNDERSTOOD: Mapping[str, frozenset[str]] = {
     | _PATCHES
     | _words(
         """
-        oldstring newstring oldstr newstr oldtext newtext old new content contents text newsource filetext insertline
-        inserttext insertlinetext edits changes many replaceall celltype editmode cellid cellnumber codeedit
-        expectedreplacements allowmultiple grantroot append overwrite createdirectories additions deletions cwd url
-        aiproposedcontent modifiedbyuser encoding line lines
+        old new content contents text filetext insertline inserttext insertlinetext edits changes many codeedit append
+        overwrite createdirectories cwd url encoding line lines
         """
     ),
     READ: _ABOUT
@@ -467,20 +512,18 @@ _UNDERSTOOD: Mapping[str, frozenset[str]] = {
     | _GLOBS
     | _words(
         """
-        pattern patterns query queries offset limit line lines startline endline readrange viewrange maxlines pages page
-        outputmode headlimit multiline casesensitive caseinsensitive ignorecase regex isregex literal fixedstrings
-        recursive depth maxdepth head tail encoding format ignore exclude excludes respectgitignore filefilteringoptions
-        context contextlines before after maxresults i n a b c o cwd objective url
+        pattern query queries line lines viewrange maxlines page caseinsensitive ignorecase regex isregex fixedstrings
+        depth maxdepth head tail encoding format ignore exclude excludes context contextlines before after maxresults
+        cwd url
         """
     ),
     FETCH: _ABOUT
     | _words(
         """
-        url urls query queries prompt format objective searchqueries numresults maxresults alloweddomains blockeddomains
-        livecrawl contextmaxcharacters forcerefetch cwd
+        url urls query queries prompt format maxresults cwd
         """
     ),
-    PLAN: _ABOUT | _words("plan planfilepath"),
+    PLAN: _ABOUT | _words("plan"),
 }
 # What things are called that are run.
 _RUN = _words(

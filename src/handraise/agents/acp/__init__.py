@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from handraise.agents import AgentSettings, Asker, Capabilities, Start
-from handraise.agents._modes import check_mode, modes_of
 from handraise.agents._programs import found
 from handraise.agents.acp.handshake import shake_hands
+from handraise.agents.acp.modes import MODES
 from handraise.agents.acp.quirks import PRESETS, command_of
 from handraise.agents.acp.session import AcpSession
+from handraise.agents.acp.versions import VERSIONS
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
 from handraise.text.inert import inert
 from handraise.transports.process import Process
@@ -31,6 +32,8 @@ class Acp:
     """One program, and one connection, for each session: the one it was started with, else that of the settings."""
 
     name = "acp"
+    modes = MODES
+    versions = VERSIONS
     takes_command = True
 
     def __init__(self, settings: AgentSettings) -> None:
@@ -39,7 +42,7 @@ class Acp:
     def check(self, start: Start) -> None:
         """Which modes there are is known once the program runs; here only what no program has is refused."""
         self._command(start)
-        check_mode("acp", start.mode)
+        MODES.check(start.mode)
 
     async def open(self, asker: Asker, start: Start) -> AcpSession:
         self.check(start)
@@ -70,7 +73,7 @@ class Acp:
             plans=True,
             subagents=True,
             resume=resumes,
-            modes=modes_of("acp"),
+            modes=MODES.names,
             checked=("installed", "version", "resume") if told else ("installed",),
         )
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from handraise.agents._modes import TABLE
-from handraise.asks import Mode
-
-__all__ = ["PRESETS", "Preset", "Quirks", "command_of", "mode_of", "quirks_of"]
+__all__ = ["PRESETS", "Preset", "Quirks", "command_of", "quirks_of"]
 
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 
@@ -78,15 +75,3 @@ def _is_certainly(preset: Preset, info: object) -> bool:
 def _names_of(info: object, command: Sequence[str]) -> list[str]:
     name = info.get("name") if isinstance(info, Mapping) else None
     return [name] if isinstance(name, str) and name else [Path(word).name for word in command]
-
-
-def mode_of(wanted: Mode, offered: Iterable[str]) -> str | None:
-    """The agent's own id for a mode of ours, None where it has none."""
-    ids = {_spelled(id): id for id in offered}
-    names = map(_spelled, TABLE[wanted].acp or ())
-    return next((ids[name] for name in names if name in ids), None)
-
-
-def _spelled(id: str) -> str:
-    """`autoEdit` of one is `auto-edit` of another. Copilot's ids are addresses whose fragment is the name."""
-    return id.rpartition("#")[2].replace("-", "").replace("_", "").lower()

@@ -29,7 +29,8 @@ from handraise.agents._conversation import (
 )
 from handraise.agents._programs import last_words
 from handraise.agents.acp.handshake import introduce, request, ways_to_load
-from handraise.agents.acp.quirks import Quirks, mode_of, quirks_of
+from handraise.agents.acp.modes import mode_of
+from handraise.agents.acp.quirks import Quirks, quirks_of
 from handraise.agents.acp.translate import METHODS, Kind, dismissed, from_answer, is_same_call, to_ask, told_later
 from handraise.asks import Ask
 from handraise.errors import (

@@ -17,11 +17,12 @@ from pathlib import Path
 from starlette.routing import Route
 
 from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Start
-from handraise.agents._modes import TABLE, check_mode, modes_of
 from handraise.agents._programs import found, looked_at
 from handraise.agents.amp.attach import Terminals
+from handraise.agents.amp.modes import MODES
 from handraise.agents.amp.session import DOOR, AmpSession
 from handraise.agents.amp.settings import DELEGATE, MCP, SERVER, delegate, edits, for_session, settings_file
+from handraise.agents.amp.versions import VERSIONS
 from handraise.errors import AgentFailed
 from handraise.transports.process import Process
 
@@ -42,7 +43,7 @@ KNOWN = Capabilities(
     notes=True,
     resume=True,
     attach=True,
-    modes=modes_of("amp"),
+    modes=MODES.names,
 )
 
 
@@ -50,6 +51,8 @@ class Amp:
     """One program for each session; nothing outlives it but the thread, which Amp keeps at its server."""
 
     name = "amp"
+    modes = MODES
+    versions = VERSIONS
     how_to_answer = (
         "Answer there: the terminal only waits meanwhile. Without a desk Amp asks in the terminal, for every call that "
         "no rule of yours decides."
@@ -60,7 +63,7 @@ class Amp:
         self._terminals = Terminals()
 
     def check(self, start: Start) -> None:
-        check_mode("amp", start.mode)
+        MODES.check(start.mode)
 
     async def open(self, asker: Asker, start: Start) -> AmpSession:
         self.check(start)
@@ -94,7 +97,7 @@ class Amp:
             raise AgentFailed(f"no program may be run in {folder.parent}; set TMPDIR to a folder where that is allowed")
         own = settings_file(self._env())
         before = own.read_bytes() if own.is_file() else None
-        settings = for_session(before, path=own, program=program, allow_all=bool(TABLE[start.mode or "default"].amp))
+        settings = for_session(before, path=own, program=program, allow_all=MODES.of(start.mode) or False)
         servers = settings.get("amp.mcpServers")
         servers = dict(servers) if isinstance(servers, dict) else {}
         if start.handling.question_policy != "reject":

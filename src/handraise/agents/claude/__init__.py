@@ -13,12 +13,13 @@ from uuid import uuid4
 from starlette.routing import Route
 
 from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Start
-from handraise.agents._modes import TABLE, check_mode, modes_of
 from handraise.agents._programs import found, listening, looked_at
 from handraise.agents.claude.control import Control
 from handraise.agents.claude.hooks import Terminals
+from handraise.agents.claude.modes import MODES
 from handraise.agents.claude.session import HOOKS, ClaudeSession
 from handraise.agents.claude.settings import edits
+from handraise.agents.claude.versions import VERSIONS
 from handraise.errors import AgentFailed, ProcessFailed
 from handraise.transports.process import Process
 
@@ -52,7 +53,7 @@ KNOWN = Capabilities(
     subagents=True,
     resume=True,
     attach=True,
-    modes=modes_of("claude"),
+    modes=MODES.names,
 )
 
 
@@ -60,13 +61,15 @@ class Claude:
     """One program for each session; nothing outlives it but the transcript that Claude writes by itself."""
 
     name = "claude"
+    modes = MODES
+    versions = VERSIONS
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
         self._terminals = Terminals()
 
     def check(self, start: Start) -> None:
-        check_mode("claude", start.mode)
+        MODES.check(start.mode)
 
     async def open(self, asker: Asker, start: Start) -> ClaudeSession:
         self.check(start)
@@ -84,7 +87,7 @@ class Claude:
 
     async def _open(self, asker: Asker, start: Start, *, session: str, resume: bool = False) -> ClaudeSession:
         arguments = [*STREAM, "--permission-prompt-tool", "stdio", "--resume" if resume else "--session-id", session]
-        arguments += (TABLE[start.mode].claude if start.mode is not None else None) or ()
+        arguments += MODES.of(start.mode) or ()
         if start.handling.question_policy == "reject":
             arguments += ("--disallowedTools", "AskUserQuestion")
         try:

@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from handraise.agents import AgentSettings, Asker, Capabilities, HandlingAsker, Start
-from handraise.agents._modes import TABLE, Thread, check_mode, modes_of
 from handraise.agents._programs import found, last_words, listening, looked_at
 from handraise.agents.codex.attach import DAEMON, Relay, socket_of
+from handraise.agents.codex.modes import MODES, Thread
 from handraise.agents.codex.session import CodexSession, shake_hands
 from handraise.agents.codex.translate import QUESTION_TOOL
+from handraise.agents.codex.versions import VERSIONS
 from handraise.errors import AgentFailed, HandraiseError, ProcessFailed
 from handraise.text.inert import inert
 from handraise.transports.jsonrpc import METHOD_NOT_FOUND, Id, JsonRpc, PeerGone, RpcError
@@ -47,7 +48,7 @@ KNOWN = Capabilities(
     subagents=True,
     resume=True,
     attach=True,
-    modes=modes_of("codex"),
+    modes=MODES.names,
 )
 
 
@@ -55,13 +56,15 @@ class Codex:
     """One `codex app-server` for each session; nothing outlives it but the thread that Codex writes down by itself."""
 
     name = "codex"
+    modes = MODES
+    versions = VERSIONS
     found_at = DAEMON
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
 
     def check(self, start: Start) -> None:
-        check_mode("codex", start.mode)
+        MODES.check(start.mode)
 
     async def open(self, asker: Asker, start: Start) -> CodexSession:
         self.check(start)
@@ -71,8 +74,7 @@ class Codex:
             )
         except ProcessFailed as error:
             raise AgentFailed(error.message) from error
-        thread = TABLE[start.mode].codex if start.mode is not None else None
-        session = CodexSession(process, asker=asker, start=start, thread=thread or Thread())
+        session = CodexSession(process, asker=asker, start=start, thread=MODES.of(start.mode) or Thread())
         await session.begin()
         return session
 

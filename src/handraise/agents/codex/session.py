@@ -26,8 +26,8 @@ from handraise.agents._conversation import (
     request_key,
     seen_by,
 )
-from handraise.agents._modes import Thread
 from handraise.agents._programs import last_words
+from handraise.agents.codex.modes import Thread
 from handraise.agents.codex.translate import (
     ELICITATION,
     METHODS,

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Start, Wire
-from handraise.agents._modes import check_mode, modes_of
 from handraise.agents._programs import version_of
 from handraise.agents.opencode.attach import Terminals, edits
+from handraise.agents.opencode.modes import MODES
 from handraise.agents.opencode.relay import Place, Relay
 from handraise.agents.opencode.server import (
     USER,
@@ -33,6 +33,7 @@ from handraise.agents.opencode.server import (
     environment,
 )
 from handraise.agents.opencode.session import Folder, OpenCodeSession, session_rules
+from handraise.agents.opencode.versions import VERSIONS
 from handraise.asks import Permission
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
 from handraise.text.inert import inert
@@ -57,6 +58,8 @@ class OpenCode:
     """One server for each project folder, which all sessions there share."""
 
     name = "opencode"
+    modes = MODES
+    versions = VERSIONS
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
@@ -67,7 +70,7 @@ class OpenCode:
         self._terminals = Terminals()
 
     def check(self, start: Start) -> None:
-        check_mode("opencode", start.mode)
+        MODES.check(start.mode)
         if start.cwd is not None and not Path(start.cwd).is_dir():
             raise SettingsError(f"there is no folder {start.cwd!r} to start opencode in; create it or choose another")
         command_of(self._settings)
@@ -170,7 +173,7 @@ class OpenCode:
             subagents=True,
             resume=True,
             attach=True,
-            modes=modes_of("opencode"),
+            modes=MODES.names,
         )
         if not probe:
             return known

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handraise.agents import Asker, Message, Reply, Start, Wire
-from handraise.agents._modes import TABLE, Rules
+from handraise.agents.opencode.modes import MODES, Rules
 from handraise.agents.opencode.relay import ENDED, STOPPED, Place, Relay, answers_of, tool_state
 from handraise.agents.opencode.server import CallRefused, Server
 from handraise.agents.opencode.translate import ASKED, from_answer, local_answer
@@ -556,7 +556,7 @@ async def session_rules(start: Start, server: Server, *, cwd: str) -> list[Rule]
 
 
 def _rules_of(start: Start) -> Rules:
-    return (TABLE[start.mode].opencode if start.mode is not None else None) or Rules()
+    return MODES.of(start.mode) or Rules()
 
 
 def _own(rules: Sequence[Rule], *permissions: str) -> list[Rule]:
