@@ -17,7 +17,7 @@ from handraise.asks import Answer, Option, Question
 from handraise.errors import RunEnded
 from handraise.events import Asked
 from handraise.stores import Store
-from handraise.workflow.engine import PARKED_AFTER
+from handraise.workflow.execution import PARKED_AFTER
 from handraise.workflow.journal import NEVER, Checkpoint, Claim, Journal, Lost, RunRecord
 from test_takeover import PATIENCE, Office, a_run, crashed, has_ended
 

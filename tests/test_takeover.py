@@ -23,7 +23,8 @@ from handraise.tables.sessions import NOBODY, NewSession
 from handraise.testing import FakeClock
 from handraise.worker import Agents, Worker
 from handraise.workflow.author import AuthorProcesses, allow_all
-from handraise.workflow.engine import PARKED_AFTER, Engine
+from handraise.workflow.engine import Engine
+from handraise.workflow.execution import PARKED_AFTER
 from handraise.workflow.journal import Checkpoint, Journal, Lost, NewRun, RunRecord
 
 PATIENCE = 20.0  # a process for the code of a run is started, maybe on a busy machine

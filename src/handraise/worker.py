@@ -55,7 +55,7 @@ from handraise.errors import (
 from handraise.plugins import load, names
 from handraise.tables.raw_messages import Wires
 from handraise.tables.sessions import NewSession, Order, SessionRecord, Sessions
-from handraise.workflow.engine import Outcome
+from handraise.workflow.execution import Outcome
 
 __all__ = ["Agents", "Desk", "Worker", "own_name", "sole_worker"]
 

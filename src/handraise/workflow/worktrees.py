@@ -13,7 +13,7 @@ from pathlib import Path
 from handraise.text.inert import inert
 from handraise.transports.search_path import safe_path
 
-__all__ = ["Worktree", "WorktreeFailed", "made_before", "make", "settle"]
+__all__ = ["Worktree", "WorktreeFailed", "is_here", "made_before", "make", "settle"]
 
 TURN = 0.02  # seconds until it is tried again to be the only one
 FOLDER = Path(".handraise") / "worktrees"
@@ -54,6 +54,11 @@ async def make(cwd: Path, *, run: str, step: str, base: str | None = None) -> Wo
 def made_before(path: Path, *, branch: str, base: str) -> Worktree:
     """One that `make` made, without making it again. For whoever settles it."""
     return Worktree(top=path.parents[len(FOLDER.parts)], path=path, cwd=path, branch=branch, base=base)
+
+
+def is_here(worktree: Worktree) -> bool:
+    """Whether it lies on this machine."""
+    return worktree.path.is_dir()
 
 
 async def settle(worktree: Worktree) -> tuple[str | None, str | None]:

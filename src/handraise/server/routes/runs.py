@@ -34,10 +34,10 @@ from handraise.server.routes.api import ListResponse, json_response
 from handraise.server.routes.asks import MOST_LISTED, PAGE, number, who
 from handraise.stores import Query
 from handraise.wire import BadBody, CheckpointBody, RetryBody, RunBody, StoredEvent, parse
-from handraise.workflow.engine import to_do
 from handraise.workflow.flow import INPUT, Author, DoesNotFit
 from handraise.workflow.journal import CheckpointPlace, Journal, NewRun, RunRecord, WrittenEvent, check_retry
 from handraise.workflow.loading import Files, find, listed, places
+from handraise.workflow.replay import to_do
 from handraise.workflow.trace import ASK_EVENTS, Position, by_time, told
 
 __all__ = ["Runs", "folder_here"]
