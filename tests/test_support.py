@@ -18,7 +18,7 @@ from handraise.agents.claude.versions import CLAUDE
 from handraise.app import agents_of
 from handraise.config import AgentTable, Settings
 from handraise.plugins import load, names
-from handraise.worker import NOT_SHOWN
+from handraise.worker.agents import NOT_SHOWN
 from serving import START, serving, told
 
 DOCS = Path(__file__).parents[1] / "docs"
