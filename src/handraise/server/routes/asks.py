@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from handraise.asks import Answer, Ask, Handling, Origin
-from handraise.asks.places import on_this_machine
 from handraise.broker import Broker
 from handraise.clock import give_way
 from handraise.errors import AskDoesNotFit, AskNotFound, Forbidden, Overloaded
@@ -25,7 +24,6 @@ from handraise.server.http import (
     RouteNotFound,
     WrongMethod,
     hung_up,
-    is_here,
     query,
     read_body,
     seconds_in,
@@ -127,8 +125,6 @@ class AskRoutes:
             origin=body.origin or Origin(agent="script", session=f"script:{token.name}"),
             extra=body.extra,
         )
-        if is_here(scope):
-            ask = on_this_machine(ask)
         parked = bool(wait) and self._may_park(token)
         opening = self._broker.open(
             ask,
