@@ -18,13 +18,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from handraise.asks import Answer, Ask, Handling
-from handraise.asks.plain import to_entries
+from handraise.asks import Ask, Handling
 from handraise.channels import ChannelSettings, Postbox, Reach, SendFailed
 from handraise.channels.linear.api import Api
 from handraise.channels.linear.dismissals import notice_dismissed
 from handraise.channels.linear.outbox import Outbox
-from handraise.channels.linear.room import LinearSession, Link, Post, Room
+from handraise.channels.linear.replies import Replies, TooEarly, Writers, deadline_text
+from handraise.channels.linear.room import NOTHING_SHOWN, LinearSession, Link, Post, Room
 from handraise.channels.linear.saying import assignment_prompt, mirrored, question_prompt
 from handraise.channels.linear.settings import LinearSettings
 from handraise.channels.linear.translate import (
@@ -34,21 +34,23 @@ from handraise.channels.linear.translate import (
     markdown,
     outcome,
     plain,
-    refusal_in,
-    reply_in,
     response,
     thought,
-    unclear,
-    wants_more_time,
 )
-from handraise.channels.linear.webhooks import Created, Other, Person, Prompted, Stale, kept, read, read_kept, verify
+from handraise.channels.linear.webhooks import (
+    Created,
+    Other,
+    Prompted,
+    Stale,
+    kept,
+    key_of,
+    read,
+    read_kept,
+    verify,
+)
 from handraise.channels.linear.worktrees import Worktrees, branch_for
 from handraise.errors import (
-    AlreadyAnswered,
-    AnswerDoesNotFit,
     AskNotFound,
-    AskWithdrawn,
-    Forbidden,
     HandraiseError,
     SessionEnded,
     SessionNotFound,
@@ -69,7 +71,6 @@ CLOSE_WITHIN = 20.0  # seconds that an agent gets to end before its worktree is 
 RETRY = 1.0  # seconds until what could not be written is tried again
 BETWEEN_LOOKS = 5.0  # seconds at least, also where much seems to be missed
 CATCH_UP = timedelta(days=1)  # how far back we look for what nobody told us; what is older, nobody waits for
-NOTHING_SHOWN: Mapping[str, Any] = {"ask": None, "shown_at": None, "place": 0, "answers": ()}
 PAGE = 500  # messages that are read at once
 
 
@@ -91,7 +92,7 @@ class Linear:
         self._settings = settings
         self._options = options
         self._clock = settings.clock
-        self._people = settings.people
+        self._writers = Writers(settings.people, settings.name)
         self._room = Room(settings.database, settings.name)
         self._worktrees = Worktrees(settings.home / "worktrees")
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -126,8 +127,8 @@ class Linear:
         """The same session or activity is the same thing, however often and in whatever way it is told."""
         if isinstance(event, Prompted) and not event.activity:
             event = replace(event, activity=delivery)
-        if not await self._room.receive(_key(event), kept(event), at=self._clock.now()):
-            log.info("%s told %s again", self.name, _key(event))
+        if not await self._room.receive(key_of(event), kept(event), at=self._clock.now()):
+            log.info("%s told %s again", self.name, key_of(event))
 
     async def _look(self, api: Api) -> None:
         """For what nobody told us: while the desk was away, or always, where Linear cannot call us."""
@@ -156,6 +157,16 @@ class Linear:
         if hands is None:
             raise SettingsError("no agent can be started by this desk, so nothing of Linear's can be carried out here")
         self._inbox, self._hands = inbox, hands
+        self._replies = Replies(
+            self,
+            room=self._room,
+            inbox=inbox,
+            hands=hands,
+            writers=self._writers,
+            clock=self._clock,
+            session_for=self._options.session_for,
+            identity=self.reach.identity,
+        )
         self._taken.clear()
         self._mirroring.clear()
         async with self._api() as api, asyncio.TaskGroup() as self._tasks:
@@ -206,9 +217,9 @@ class Linear:
         try:
             async with self._locks[session]:
                 event = read_kept(body)
-                await (self._created(event) if isinstance(event, Created) else self._prompted(event))
+                await (self._created(event) if isinstance(event, Created) else self._replies.take(event))
                 await self._room.done(key, at=self._clock.now())
-        except _TooEarly as early:
+        except TooEarly as early:
             self._taken.discard(key)  # the end of the posting is news, and then it is carried out
             if not await self._room.is_posting(session, early.ask):  # it ended before the line above
                 news.set()
@@ -222,7 +233,7 @@ class Linear:
             sorry = "Something is wrong with this at the desk; its log says more."
             row = await self._room.get(session)
             if row is not None and row.state == "new":
-                await self._end(row, reason=sorry)
+                await self.end(row, reason=sorry)
             else:
                 await self._room.write(session, Post(key, error(sorry)), at=self._clock.now())
             await self._room.done(key, at=self._clock.now())
@@ -259,7 +270,7 @@ class Linear:
         except StoreError:
             raise
         except HandraiseError as failed:
-            await self._end(row, reason=f"This could not be started: {failed}")
+            await self.end(row, reason=f"This could not be started: {failed}")
             return
         await self._room.write(row.id, at=now, state="live")
         await self._show_next(row)  # one that was started before a sudden end may have asked already
@@ -285,9 +296,9 @@ class Linear:
             if not self._options.automations:
                 return f"No person started this, and `automations` of [channels.{self.name}] is not true at the desk."
         else:
-            person = self._people.find(self.name, self._who(event.creator))
+            person = self._writers.find(event.creator)
             if person is None:
-                return self._stranger(event.creator)
+                return self._writers.refuse(event.creator)
             if "start" not in person.may:
                 return f"{plain(person.name)} may not start agents at this desk."
         identifier = event.issue.identifier if event.issue is not None else ""
@@ -320,113 +331,6 @@ class Linear:
     def _link_to(self, session: str) -> Link | None:
         address = self._settings.address
         return Link("Open in handraise", f"{address}/#/sessions/{quote(session, safe='')}") if address else None
-
-    # What people write there ------------------------------------------------------------------------------
-
-    async def _prompted(self, event: Prompted) -> None:
-        row = await self._room.get(event.session)
-        if row is None:
-            log.warning("%s tells of session %s, which is not known here", self.name, event.session)
-            return
-        if event.stop:
-            await self._stop(row, event)
-        elif row.state != "live":
-            over = "This session is over. Mention or assign me again to begin a new one."
-            await self._tell(row, Post(event.activity, response(over)))
-        elif row.ask is not None:
-            await self._reply(row, event, await self._inbox.get(row.ask))
-        else:
-            await self._go_on(row, event)
-
-    async def _stop(self, row: LinearSession, event: Prompted) -> None:
-        """Anybody may: it does no harm."""
-        if row.state != "live":
-            await self._tell(row, Post(event.activity, response("This session is over; nothing is running.")))
-            return
-        await self._mirror(row.id)  # a turn that is over has its own response
-        row = await self._room.get(row.id) or row
-        if not await self._is_busy(row):
-            await self._tell(row, Post(event.activity, response("Nothing is running.")))
-            return
-        stopped = Post(f"turn {row.turns}", response("Stopped at your request. Nothing further will run."))
-        with suppress(SessionEnded, SessionNotFound):
-            await self._hands.sessions.order(row.session, "abort", at=self._clock.now())
-        await self._room.write(row.id, stopped, at=self._clock.now(), done=_key(event), remaining=None, **NOTHING_SHOWN)
-
-    async def _go_on(self, row: LinearSession, event: Prompted) -> None:
-        """Nothing is asked, so it is what the agent does next."""
-        person = self._people.find(self.name, self._who(event.user)) if event.user is not None else None
-        if person is None or "start" not in person.may:
-            await self._tell(row, Post(event.activity, thought(self._stranger(event.user))))
-            return
-        now = self._clock.now()
-        try:
-            done = self._room.is_done(_key(event), at=now)
-            await self._hands.sessions.order(row.session, "prompt", event.text, at=now, beside=[done])
-        except (SessionEnded, SessionNotFound):
-            await self._end(row, reason="The agent's session is over. Mention or assign me again to begin a new one.")
-            return
-        heard = Post(event.activity, thought("On it."), ephemeral=True)
-        await self._room.write(row.id, heard, at=now, expires_at=now + self._options.session_for)
-
-    async def _reply(self, row: LinearSession, event: Prompted, ask: Ask) -> None:
-        by = "" if event.user is None else self._who(event.user)
-        if ask.state != "asked":
-            return  # somebody was faster, which its event tells
-        if row.shown_at is None and await self._room.is_posting(row.id, ask.id):
-            raise _TooEarly(ask.id)
-        if not _is_about(row, event):
-            await self._repeat(row, event, ask, "That was written before this was asked, so it does not count.")
-            return
-        try:
-            self._people.check(by, ask, channel=self.name, identity=self.reach.identity)
-            if wants_more_time(event.text):
-                later = await self._inbox.keep_waiting(ask.id)
-                await self._repeat(row, event, later, f"I keep waiting.{_until(later)}")
-                return
-            refuses, reason = refusal_in(ask, row.place, event.text)
-            if refuses:
-                await self._inbox.reject(ask.id, reason=reason, by=by, via=self.name)
-                return
-            if ask.permission is not None:
-                reply, scope = reply_in(ask.permission, event.text)
-                answer = Answer(reply=reply, scope=scope, rejected=reply == "reject", by=by, via=self.name)
-                await self._inbox.answer(ask.id, answer)
-                return
-            answers = (*row.answers, to_entries(ask.questions[row.place], event.text))
-            if len(answers) == len(ask.questions):
-                await self._inbox.answer(ask.id, Answer(answers=answers, by=by, via=self.name))
-                return
-        except Forbidden as refused:
-            problem = self._stranger(event.user) if self._people.find(self.name, by) is None else plain(str(refused))
-            await self._repeat(row, event, ask, problem)
-        except AnswerDoesNotFit as unfit:
-            await self._repeat(row, event, ask, unclear(ask, row.place) or plain(str(unfit)))
-        except (AlreadyAnswered, AskWithdrawn, AskNotFound):
-            log.info("session %s: somebody was faster", row.id)  # which its event tells
-        else:
-            row = replace(row, place=len(answers), answers=answers)
-            changed = {"place": row.place, "answers": row.answers, "shown_at": None}
-            await self._room.write(row.id, self._shown(row, ask), at=self._clock.now(), done=_key(event), **changed)
-
-    async def _repeat(self, row: LinearSession, event: Prompted, ask: Ask, why: str) -> None:
-        """Say why it did not count, and ask again: whatever is posted clears the list of choices."""
-        posts = [Post(event.activity, thought(why)), self._shown(row, ask)]
-        await self._room.write(row.id, *posts, at=self._clock.now(), done=_key(event))
-
-    def _who(self, user: Person) -> str:
-        """What somebody is known by: the id, or the address, whichever is listed."""
-        return self._people.known(self.name, user.id, user.email) or user.id
-
-    def _stranger(self, user: Person | None) -> str:
-        if user is None:
-            return "I cannot tell who wrote this, so it does not count."
-        listed = f'`[people.NAME]` with `{self.name} = "{plain(user.id)}"`'
-        name = plain(inert(user.name)) or "This person"
-        return f"{name} may not do this here. Whoever runs the desk can add {listed} to its config.toml."
-
-    async def _tell(self, row: LinearSession, post: Post) -> None:
-        await self._room.write(row.id, post, at=self._clock.now())
 
     # What agents ask --------------------------------------------------------------------------------------
 
@@ -481,7 +385,7 @@ class Linear:
         now = self._clock.now()
         row = replace(row, ask=waiting[0].id, place=0, answers=())
         remaining = max(0, row.expires_at - now) if row.remaining is None else row.remaining
-        shown = self._shown(row, waiting[0])
+        shown = self.show(row, waiting[0])
         changed = {**NOTHING_SHOWN, "ask": row.ask, "remaining": remaining}
         await self._room.write(row.id, shown, at=now, **changed)
 
@@ -491,10 +395,10 @@ class Linear:
         asks = [ask for each in sessions async for ask in self._inbox.asks(state="asked", session=each)]
         return sorted(asks, key=lambda ask: ask.asked_at or datetime.max.replace(tzinfo=UTC))
 
-    def _shown(self, row: LinearSession, ask: Ask) -> Post:
+    def show(self, row: LinearSession, ask: Ask) -> Post:
         address = self._settings.address
         link = f"{address}/#/ask/{quote(ask.id, safe='')}" if address else None
-        activity = elicitation(ask, row.place, deadline=_until(ask).strip() or None, link=link)
+        activity = elicitation(ask, row.place, deadline=deadline_text(ask).strip() or None, link=link)
         return Post(_once(), activity, ask=ask.id)
 
     async def _settled(self, row: LinearSession, ask: Ask) -> None:
@@ -513,7 +417,7 @@ class Linear:
         await self._room.write(row.id, told, at=now, **changed)
         if self._is_limit_ours() and _is_given_up(ask):
             minutes = self._options.question_for / 60_000
-            await self._end(row, reason=f"Nobody answered within {minutes:g} minutes, so this was stopped.")
+            await self.end(row, reason=f"Nobody answered within {minutes:g} minutes, so this was stopped.")
         else:
             await self._show_next(row)
 
@@ -534,9 +438,9 @@ class Linear:
     async def _mirror_in_turn(self, id: str) -> None:
         async with self._locks[id]:
             self._mirroring.discard(id)  # what is said from now on is for the next look
-            await self._mirror(id)
+            await self.mirror(id)
 
-    async def _mirror(self, id: str) -> None:
+    async def mirror(self, id: str) -> None:
         """Tell what was said and done since; whoever calls this holds the lock of the session."""
         row = await self._room.get(id)
         if row is None or row.state != "live":
@@ -582,7 +486,7 @@ class Linear:
             changed |= {"expires_at": now + self._options.session_for, "remaining": None}
         await self._room.write(row.id, *posts, at=now, **changed)
         if record.state == "failed":
-            await self._end(row, reason=f"The agent failed: {plain(inert(record.error or 'it did not say why'))}")
+            await self.end(row, reason=f"The agent failed: {plain(inert(record.error or 'it did not say why'))}")
 
     async def _final(self, row: LinearSession, reply: str) -> str:
         text = markdown(reply) or "Done."
@@ -627,18 +531,18 @@ class Linear:
             await self._room.write(id, at=self._clock.now(), state="ended", ended_at=self._clock.now())
             return
         minutes = self._options.session_for / 60_000
-        is_busy = await self._is_busy(row)  # else it has said what it had to say
+        is_busy = await self.is_busy(row)  # else it has said what it had to say
         reason = f"This took longer than {minutes:g} minutes, so it was stopped."
-        await self._end(row, reason=reason if is_busy else None)
+        await self.end(row, reason=reason if is_busy else None)
 
-    async def _is_busy(self, row: LinearSession) -> bool:
+    async def is_busy(self, row: LinearSession) -> bool:
         try:
             record = await self._hands.sessions.get(row.session)
         except SessionNotFound:
             return False
         return record.shown_state in ("running", "waiting")
 
-    async def _end(self, row: LinearSession, *, reason: str | None) -> None:
+    async def end(self, row: LinearSession, *, reason: str | None) -> None:
         """Without a reason nobody is told: there is nothing to miss."""
         await self._room.write(row.id, at=self._clock.now(), state="closing", reason=reason, **NOTHING_SHOWN)
         self._begin(self._close(row.id), row.id)
@@ -731,32 +635,9 @@ class Linear:
                 await Worktrees.check(repository)
             except SettingsError as failed:
                 problems.append(str(failed))
-        if not any(self.name in person.known_as for person in self._people):
+        if not any(self.name in person.known_as for person in self._settings.people):
             problems.append(f'nobody may use it: [people.NAME] {self.name} = "you@example.com" says who you are there')
         return problems
-
-
-class _TooEarly(Exception):
-    """Whether a reply counts is known only once Linear says since when people see the question."""
-
-    def __init__(self, ask: str) -> None:
-        super().__init__(ask)
-        self.ask = ask
-
-
-def _key(event: Created | Prompted) -> str:
-    """The same for the same thing, however often and in whatever way it is told."""
-    return f"created {event.session}" if isinstance(event, Created) else f"prompted {event.activity}"
-
-
-def _is_about(row: LinearSession, event: Prompted) -> bool:
-    """Whether it was written when what is asked now stood there already. Both times are Linear's."""
-    if row.shown_at is None:
-        return False
-    try:
-        return datetime.fromisoformat(event.at) >= datetime.fromisoformat(row.shown_at)
-    except ValueError:  # it does not say when
-        return True
 
 
 def _once() -> str:
@@ -775,9 +656,3 @@ def _row_of(ask: Ask) -> str | None:
 def _is_given_up(ask: Ask) -> bool:
     """Whether nobody answered in time, and nothing was chosen in their place."""
     return ask.answer is not None and ask.answer.by == "policy:timeout" and ask.answer.rejected
-
-
-def _until(ask: Ask) -> str:
-    if ask.deadline is None:
-        return ""
-    return f" Please answer by {ask.deadline.astimezone(UTC):%H:%M} UTC, or write “keep waiting”."

@@ -17,9 +17,10 @@ from handraise.channels.linear.translate import Activity
 from handraise.stores import Database, Row, Statement, writable
 from handraise.tables.keys import Keys
 
-__all__ = ["TOPIC", "LinearSession", "Outgoing", "Post", "Room", "activity_id"]
+__all__ = ["NOTHING_SHOWN", "TOPIC", "LinearSession", "Outgoing", "Post", "Room", "activity_id"]
 
 TOPIC = "linear"
+NOTHING_SHOWN: Mapping[str, Any] = {"ask": None, "shown_at": None, "place": 0, "answers": ()}
 KEEP_SESSIONS = 90 * 24 * 3600 * 1000  # milliseconds that one which is over is remembered as such
 KEEP = 7 * 24 * 3600 * 1000  # milliseconds that we know what came in before, so that nothing is taken twice
 _COLUMNS = (

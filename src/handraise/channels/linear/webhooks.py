@@ -15,7 +15,19 @@ from typing import Any, TypeAlias
 from handraise.channels import BadCall
 from handraise.wire import BadBody, check_values
 
-__all__ = ["BadSignature", "Created", "Other", "Prompted", "Stale", "Webhook", "kept", "read", "read_kept", "verify"]
+__all__ = [
+    "BadSignature",
+    "Created",
+    "Other",
+    "Prompted",
+    "Stale",
+    "Webhook",
+    "kept",
+    "key_of",
+    "read",
+    "read_kept",
+    "verify",
+]
 
 FURTHEST = 10**15  # milliseconds from 1970, either way: beyond the year 30,000
 WINDOW = 60_000  # milliseconds that a delivery may be old or early; Linear's own client takes the same
@@ -194,3 +206,8 @@ def _table(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _text(given: Mapping[str, Any], key: str) -> str:
     value = given.get(key)
     return value if isinstance(value, str) else ""
+
+
+def key_of(event: Created | Prompted) -> str:
+    """The same for the same thing, however often and in whatever way it is told."""
+    return f"created {event.session}" if isinstance(event, Created) else f"prompted {event.activity}"
