@@ -17,6 +17,7 @@ ORDER = """
     edits.installing client sync mcp worker switchboard server app cli __main__ testing
 """.split()  # noqa: SIM905 - a list to read
 FAMILIES = ("policies", "stores", "transports", "agents", "channels", "server.compat")
+SHARED = {"transports.launcher"}  # no member: a script that can import nothing of ours and has to keep its name
 MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in ROOT.rglob("*.py")}
 
 
@@ -84,5 +85,7 @@ def rank(module: str) -> int:
 
 def member(module: str, family: str) -> str | None:
     """Which member of a family a module is; its front door and what the members share are none."""
+    if module in SHARED:
+        return None
     name = module.removeprefix(f"{family}.").partition(".")[0] if module.startswith(f"{family}.") else ""
     return name if name and not name.startswith("_") else None

@@ -1,4 +1,4 @@
-"""Runs one agent and takes its whole process tree along when the worker vanishes. A script of its own, never imported.
+"""Runs one agent and takes its whole process tree along when the worker vanishes. A script of its own.
 
     python -I -S launcher.py FD [detached] [without-lc-ctype] -- command…
 
@@ -14,6 +14,7 @@ end of the socket, ends the tree.
 the socket ends, so that the process cannot be gone, and its number given away, before the worker took its start time.
 
 It is started for every session, so it imports little: `json`, `socket` and `subprocess` would double the time it takes.
+It can import nothing of ours, so what others need of it too, `descendants`, they import from here.
 """
 
 import ctypes
@@ -185,7 +186,7 @@ def has_children() -> bool:
 
 
 def descendants(root: int) -> list[int]:
-    """Every process below this one, parents first."""
+    """Every process below this one, parents first. Raises OSError where there is no /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib costs more to import than the whole launcher
         if name.isdigit():

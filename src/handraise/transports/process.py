@@ -25,6 +25,7 @@ from typing import Any, Self
 from handraise.clock import Backoff
 from handraise.errors import ProcessFailed
 from handraise.text.inert import inert
+from handraise.transports.launcher import descendants
 
 __all__ = [
     "LONGEST_LINE",
@@ -411,26 +412,14 @@ async def until_ended_below(pid: int, *, since: float | None, patience: float) -
 
     False where something does after `patience` seconds. True at once where it cannot be known.
     """
-    begun = [each for each in map(identify, _below(pid)) if since is not None and (each.started or 0) >= since]
+    below = [] if since is None else map(identify, descendants(pid))
+    begun = [each for each in below if (each.started or 0) >= (since or 0)]
     with suppress(TimeoutError):
         async with asyncio.timeout(patience):
             while any(map(is_running, begun)):  # noqa: ASYNC110 - they are not our children, so nothing tells us
                 await asyncio.sleep(0.02)
             return True
     return False
-
-
-def _below(pid: int) -> list[int]:
-    """Every process below this one."""
-    children: dict[str, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
-            children.setdefault(parent, []).append(int(stat.parent.name))
-    found = [pid]
-    for each in found:
-        found += children.get(str(each), ())
-    return found[1:]
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

@@ -27,6 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from handraise.errors import HandraiseError, ProcessFailed, SettingsError, WorkflowBroken, WorkflowNotFound
 from handraise.policies import policy_for
 from handraise.text.inert import inert
+from handraise.transports.launcher import descendants
 from handraise.transports.process import Process
 from handraise.wire import MOST_VALUES, BadBody, check_values
 from handraise.workflow import templates
@@ -591,31 +592,20 @@ def _children(pid: int) -> list[int]:
 def _usage(pid: int) -> tuple[int, int]:
     """How many processes are below the launcher of this one, and the bytes of memory they have."""
     try:
-        launcher = _launcher_of(pid)
+        found = descendants(_launcher_of(pid))
     except OSError:
         return 0, 0
-    children: dict[int, list[tuple[int, int]]] = {}
-    page = os.sysconf("SC_PAGE_SIZE")
-    found: list[int] = []
-    for name in os.listdir("/proc"):  # noqa: PTH208 - many times a second
-        if not name.isdecimal():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-                fields = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), []).append((int(name), int(fields[21]) * page))
-    used = 0
-    left = [launcher]
-    while left:
-        for child, memory in children.get(left.pop(), ()):
-            used += memory
-            left.append(child)
-            found.append(child)
+    used = sum(map(_resident, found))
     if used > MEMORY and len(found) <= MOST_PROCESSES:  # what processes share was counted for each of them
         used = sum(map(_share, found))
     return len(found), used
+
+
+def _resident(pid: int) -> int:
+    """The bytes of memory of a process, with all of what it shares with others."""
+    with suppress(OSError), open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123 - many times a second
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def _share(pid: int) -> int:
