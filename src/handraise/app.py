@@ -13,11 +13,12 @@ import signal
 import socket
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -249,7 +250,7 @@ async def open_worker(
                 for address in table.watch
             ]
             journal = Journal(broker.store)
-            is_alone = settings.database.startswith("sqlite:")
+            is_alone = _is_alone(settings)
             if is_alone:  # whoever was here before is gone, since we hold its lock
                 await journal.expire_dead_workers(everybody=True)
             engine = Engine(journal, worker, clock=broker.clock, ttl=settings.lease, authors=authors, is_alone=is_alone)
@@ -346,92 +347,148 @@ async def run_desk(
 
     Leaving it ends streams and waits and withdraws nothing. Raises SettingsError where a certificate cannot be used.
     """
+    place = _place_of(settings, listener)
+    async with AsyncExitStack() as parts:
+        made = await _assemble(parts, settings, place, has_worker=has_worker, agents=agents, clock=clock)
+        connections = Connections(limits)
+        config = _uvicorn_config(made.app, settings, connections=connections)
+        server = _Server(config, connections=connections, before_shutdown=made.let_go)
+        # Left by hand, so that what the body raises comes out as it is rather than in a group.
+        tasks = await asyncio.TaskGroup().__aenter__()
+        serving = tasks.create_task(server.serve(sockets=[listener]))
+        chores = [tasks.create_task(chore()) for chore in made.chores]
+        written = json.dumps(place.written)
+        try:
+            await server.ready.wait()
+            if not await _has_desk(settings):  # desks that share a database may share a home too
+                _write_private(settings.desk_file, written + "\n")
+            _collect_less()
+            yield Running(url=place.url, sign_in_url=made.sign_in.link(place.url), broker=made.broker, serving=serving)
+        finally:
+            server.stop()
+            await asyncio.wait([serving])
+            for chore in chores:
+                chore.cancel()
+            _remove_own(settings.desk_file, written)
+            await tasks.__aexit__(None, None, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a desk listens."""
+
+    host: str
+    port: int
+    key: str  # with which the desk proves that it is the one that wrote down its address
+    certificate: str | None  # itself and not its path: that file may be renewed while we still show this one
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.certificate is None else 'https'}://{host}:{self.port}"
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """What clients of this home read."""
+        about = {"url": self.url, "pid": os.getpid(), "key": self.key}
+        return about if self.certificate is None else {**about, "certificate": self.certificate}
+
+
+def _place_of(settings: Settings, listener: socket.socket) -> _Place:
+    """Raises SettingsError where a certificate cannot be used."""
     certificate = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls.check(settings.tls_cert, key=settings.tls_key)
         certificate = tls.leaf(settings.tls_cert)
     host, port = listener.getsockname()[:2]
     shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
-    url = f"{'http' if certificate is None else 'https'}://{f'[{shown}]' if ':' in shown else shown}:{port}"
-    key = proof.new_key()
-    async with AsyncExitStack() as parts:
-        broker, tokens = await parts.enter_async_context(open_parts(settings, clock=clock))
-        agents = agents or agents_of(settings)
-        wires = await parts.enter_async_context(wires_of(settings, broker))
-        authors = await parts.enter_async_context(authors_of(settings))
-        worker = None
-        if has_worker:
-            worker = await parts.enter_async_context(
-                open_worker(settings, broker, agents=agents, wires=wires, authors=authors)
-            )
-        attached = Attached(broker, agents.attachable(), name=own_name(settings.home), wires=wires)
-        mcp = await parts.enter_async_context(Mcp(broker))
-        acp = await parts.enter_async_context(Acp(broker, worker=worker))
-        runs = Runs(broker, config=config_of(settings), authors=authors)
-        is_alone = settings.database.startswith("sqlite:")
-        chats = await parts.enter_async_context(Chats(broker, settings.chat, is_alone=is_alone))
-        broker.address = settings.address or url
-        own = f"{own_name(settings.home)} {os.getpid()}"
-        leases = None if is_alone else Leases(broker.store, owner=own, seconds=settings.lease)
-        broker.presence = await parts.enter_async_context(Presence(leases))
-        reaching = await parts.enter_async_context(
-            Channels(
-                broker,
-                channels_of(settings, broker, worker=worker),
-                people=People(settings.people),
-                leases=leases,
-                has_worker=worker is not None,
-            )
-        )
-        sign_in = SignIn(clock=broker.clock)
-        lag = Lag()
-        app = create_app(
-            broker,
-            tokens=tokens,
-            sign_in=sign_in,
-            port=port,
-            lag=lag,
-            worker=worker,
-            attached=attached,
-            mcp=mcp,
-            acp=acp,
-            runs=runs,
-            talks=chats,
-            wires=wires,
-            reaching=reaching,
-            trust=parts.enter_context(TrustRoutes(settings)),
-            prove=lambda nonce: proof.sign(key, url=url, nonce=nonce),
-            allowed_hosts=(*settings.allowed_hosts, shown, urlsplit(broker.address).hostname or shown),
-        )
-        connections = Connections(limits)
-        config = _uvicorn_config(app, settings, connections=connections)
-        server = _Server(
-            config, connections=connections, before_shutdown=lambda: _let_go(broker, worker, mcp, acp, runs, wires)
-        )
-        # Left by hand, so that what the body raises comes out as it is rather than in a group.
-        tasks = await asyncio.TaskGroup().__aenter__()
-        serving = tasks.create_task(server.serve(sockets=[listener]))
-        beating = tasks.create_task(_beat(broker))
-        watching = tasks.create_task(lag.watch())
-        retiring = tasks.create_task(attached.retire())
-        written = {"url": url, "pid": os.getpid(), "key": key}
-        if certificate is not None:  # itself and not its path: that file may be renewed while we still show this one
-            written["certificate"] = certificate
-        desk = json.dumps(written)
-        try:
-            await server.ready.wait()
-            if not await _has_desk(settings):  # desks that share a database may share a home too
-                _write_private(settings.desk_file, desk + "\n")
-            _collect_less()
-            yield Running(url=url, sign_in_url=sign_in.link(url), broker=broker, serving=serving)
-        finally:
-            server.stop()
-            await asyncio.wait([serving])
-            beating.cancel()
-            watching.cancel()
-            retiring.cancel()
-            _remove_own(settings.desk_file, desk)
-            await tasks.__aexit__(None, None, None)
+    return _Place(host=shown, port=port, key=proof.new_key(), certificate=certificate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Assembled:
+    """The parts of a desk that whoever runs it needs."""
+
+    app: object
+    broker: Broker
+    sign_in: SignIn
+    chores: Sequence[Callable[[], Coroutine[Any, Any, None]]]  # to be run for as long as the desk is
+    let_go: Callable[[], None]  # ends waits and streams
+
+
+async def _assemble(
+    parts: AsyncExitStack,
+    settings: Settings,
+    place: _Place,
+    *,
+    has_worker: bool,
+    agents: Agents | None,
+    clock: Clock | None,
+) -> _Assembled:
+    """Make every part of a desk; `parts` ends them in the reverse order."""
+    broker, tokens = await parts.enter_async_context(open_parts(settings, clock=clock))
+    agents = agents or agents_of(settings)
+    wires = await parts.enter_async_context(wires_of(settings, broker))
+    authors = await parts.enter_async_context(authors_of(settings))
+    worker = None
+    if has_worker:
+        opening = open_worker(settings, broker, agents=agents, wires=wires, authors=authors)
+        worker = await parts.enter_async_context(opening)
+    attached = Attached(broker, agents.attachable(), name=own_name(settings.home), wires=wires)
+    mcp = await parts.enter_async_context(Mcp(broker))
+    acp = await parts.enter_async_context(Acp(broker, worker=worker))
+    runs = Runs(broker, config=config_of(settings), authors=authors)
+    chats = await parts.enter_async_context(Chats(broker, settings.chat, is_alone=_is_alone(settings)))
+    broker.address = settings.address or place.url
+    reaching = await _open_channels(parts, settings, broker, worker=worker)
+    sign_in, lag = SignIn(clock=broker.clock), Lag()
+    app = create_app(
+        broker,
+        tokens=tokens,
+        sign_in=sign_in,
+        port=place.port,
+        lag=lag,
+        worker=worker,
+        attached=attached,
+        mcp=mcp,
+        acp=acp,
+        runs=runs,
+        talks=chats,
+        wires=wires,
+        reaching=reaching,
+        trust=parts.enter_context(TrustRoutes(settings)),
+        prove=lambda nonce: proof.sign(place.key, url=place.url, nonce=nonce),
+        allowed_hosts=(*settings.allowed_hosts, place.host, urlsplit(broker.address).hostname or place.host),
+    )
+    return _Assembled(
+        app=app,
+        broker=broker,
+        sign_in=sign_in,
+        chores=[partial(_beat, broker), lag.watch, attached.retire],
+        let_go=partial(_let_go, broker, worker, mcp, acp, runs, wires),
+    )
+
+
+async def _open_channels(
+    parts: AsyncExitStack, settings: Settings, broker: Broker, *, worker: Worker | None
+) -> Channels:
+    """The channels, and who looks at the desk: both are shared with other desks of the database."""
+    own = f"{own_name(settings.home)} {os.getpid()}"
+    leases = None if _is_alone(settings) else Leases(broker.store, owner=own, seconds=settings.lease)
+    broker.presence = await parts.enter_async_context(Presence(leases))
+    channels = Channels(
+        broker,
+        channels_of(settings, broker, worker=worker),
+        people=People(settings.people),
+        leases=leases,
+        has_worker=worker is not None,
+    )
+    return await parts.enter_async_context(channels)
+
+
+def _is_alone(settings: Settings) -> bool:
+    """Whether no other desk can reach the database."""
+    return settings.database.startswith("sqlite:")
 
 
 async def _has_desk(settings: Settings) -> bool:
