@@ -18,7 +18,8 @@ from handraise.agents.opencode.translate import to_ask as opencode_ask
 from handraise.asks import Ask, Origin, Permission
 from handraise.asks.card import parts_of, shown_paths, whole_of
 from handraise.asks.places import resolve
-from handraise.rules import MOST_PATHS, Decision, Rule, decide
+from handraise.rules import Decision, Rule, decide
+from handraise.rules.match import MOST_PATHS
 from handraise.rules.reading import parse_rule
 from handraise.rules.risks import judge
 
