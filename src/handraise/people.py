@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from handraise.asks import Ask
-from handraise.asks.card import is_longer, whole_of
+from handraise.asks.card import IN_NOTIFICATION, is_longer, whole_of
 from handraise.errors import Forbidden
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
 
 Identity: TypeAlias = Literal["strong", "shared"]  # a place says which person answers, or only that somebody did
 KNOWN_REPLIES = ("once", "always")
-IN_NOTIFICATION = 300  # characters of a command that a browser's notification shows; of anything else it shows a title
 May = Literal["questions", "permissions", "risky", "start"]
 MAY: tuple[May, ...] = get_args(May)
 USUALLY: tuple[May, ...] = ("questions", "permissions", "start")

@@ -93,7 +93,8 @@ async def test_what_is_harmless_can_be_allowed_there_and_what_is_risky_cannot(de
     _, worker = await reader(people)
     await desk.want(id="risky", command="git push --force")
     [risky] = await shown(worker, 1)
-    assert (risky["body"], risky["actions"]) == ("git push --force", [])
+    warned = "git push --force\n⚠ This can delete files.\n⚠ This can send something to others."
+    assert (risky["body"], risky["actions"]) == (warned, [])
     await desk.want(id="harmless", command="ls")
     await shown(worker, 2)
     await worker.evaluate(PRESS, ["harmless", "once"])

@@ -130,6 +130,52 @@ async def test_arguments_are_shown_where_there_is_nothing_else(desk: Desk, inbox
     await expect(values).to_contain_text("Crash")
 
 
+async def test_every_part_is_on_the_card_and_the_agents_own_words_come_last(desk: Desk, inbox: Tab) -> None:
+    wanted = {
+        "tool": "Bash",
+        "command": "rm -rf build && git push",
+        "paths": ["notes.txt"],
+        "resolved": ["/etc/passwd"],
+        "cwd": "/shop",
+        "resolved_cwd": "/shop",
+        "url": "https://evil.example/x",
+        "diff": CHANGE,
+        "input": {"command": "rm -rf build && git push", "then": "reboot"},
+        "summary": "Only looks at the weather",
+        "replies": ["once", "reject"],
+    }
+    await desk.want(id="p1", body={"permission": wanted})
+    card = inbox.card("p1").element
+    await expect(card.locator('[data-object="command"]')).to_have_text("rm -rf build && git push")
+    await expect(card.locator(".parts li")).to_have_text(["rm -rf build", "git push"])
+    await expect(card.locator('[data-object="paths"] li')).to_have_text(["notes.txt → /etc/passwd"])
+    await expect(card.locator('[data-object="url"] code')).to_have_text("https://evil.example/x")
+    await expect(card.locator('.diff-line[data-kind="del"] code')).to_have_text(['−print("old")'])
+    await expect(card.locator(".arguments dt")).to_have_text(["then"])
+    await expect(card.locator(".arguments dd")).to_be_visible()
+    await expect(card.locator("[data-claim]")).to_have_text("The agent saysOnly looks at the weather")
+    await expect(card.locator("[data-risk]").first).to_be_visible()
+    shown = await card.inner_text()
+    assert shown.index("rm -rf build") < shown.index("reboot") < shown.index("Only looks at the weather")
+
+
+async def test_what_is_approved_along_with_a_plan_is_on_the_card(desk: Desk, inbox: Tab) -> None:
+    plan = {"tool": "ExitPlanMode", "kind": "plan", "input": {"plan": "Build it"}, "replies": ["once"]}
+    await desk.want(id="p1", body={"permission": {**plan, "extra": {"input": {"allowedPrompts": ["rm"]}}}})
+    await expect(inbox.card("p1").element.locator('[data-object="approved"]')).to_contain_text("allowedPrompts")
+
+
+async def test_a_permission_that_has_no_card_shows_all_that_it_has(inbox: Tab) -> None:
+    """It was asked before desks kept cards."""
+    parts = await inbox.page.evaluate("""async () => {
+        const { cardOf, titleOf } = await import('/app/core/card.js');
+        const permission = { tool: 'Edit', paths: ['a.py'], diff: '+x', input: { mode: 'x' }, replies: ['once'] };
+        const ask = { permission, origin: { agent: 'claude' } };
+        return [titleOf(ask), cardOf(ask).parts.join(' ')];
+    }""")
+    assert parts == ["claude wants to use Edit", "paths diff arguments"]
+
+
 # Answering ----------------------------------------------------------------------------------------------------------
 
 

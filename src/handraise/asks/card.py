@@ -18,11 +18,12 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from handraise.asks import RECOMMENDED, Ask, Judgement, Option, Permission
-from handraise.asks.changes import LONGEST_SPLIT, besides_change, changed_files
+from handraise.asks.changes import LONGEST_SPLIT, besides_change, named_files
 from handraise.text.inert import has_hidden, inert
 from handraise.text.words import Words
 
 __all__ = [
+    "IN_NOTIFICATION",
     "MOST_DESCRIPTION",
     "MOST_HEADER",
     "MOST_LABEL",
@@ -52,6 +53,7 @@ MOST_LABEL = 120
 MOST_DESCRIPTION = 500
 MOST_QUESTION = 4_000
 MOST_PREVIEW = 20_000
+IN_NOTIFICATION = 300  # characters of a command that a browser's notification shows; of anything else it shows a title
 MOST_FOLDERS = 20  # of a path that is compared with the names in a diff
 
 # `plan` is prose; `commands` are those of one line; `arguments` are what no other part shows of the tool's input;
@@ -138,11 +140,19 @@ class Card:
         return bool(self.risks)
 
     @property
-    def is_hiding(self) -> bool:
-        """Whether a text of it has characters that nobody sees. It reads every text, however long."""
+    def fits_notification(self) -> bool:
+        """Whether a browser's notification, which shows a command and nothing else, may allow it."""
+        if self.only_at_desk is not None or {part.name for part in self.parts} - {"commands"} != {"command"}:
+            return False
+        command = self.parts[0].text
+        return len(command) <= IN_NOTIFICATION and len(inert(command)) <= IN_NOTIFICATION
+
+    def is_hiding(self, *, within: int | None = None) -> bool:
+        """Whether a text of it has characters that nobody sees, in the first so many characters that a place shows."""
         permission = self.ask.permission
         said = (self.cwd or "", self.tool, permission.summary) if permission is not None else ()
-        return any(map(has_hidden, (*said, *(text for part in self.parts for text in part.texts))))
+        texts = (*said, *(text for part in self.parts for text in part.texts))
+        return any(has_hidden(text[:within]) for text in texts)
 
     @property
     def whole(self) -> str:
@@ -168,14 +178,13 @@ def to_card(ask: Ask, judged: Judgement | None = None, *, now: datetime | None =
         return Card(ask=ask, heading=Heading("link.asks", {"agent": ask.origin.agent}), silence=silence)
     judged = judged or Judgement(ask.risks or (), ask.commands, ask.doubt, ask.only_at_desk)
     parts = parts_of(permission, commands=judged.commands)
-    said = {_flat(text) for part in parts if isinstance(part.value, str | tuple) for text in part.texts}
     return Card(
         ask=ask,
         heading=_heading(permission, agent=ask.origin.agent),
         parts=parts,
         cwd=permission.cwd or ask.origin.cwd,
         tool=permission.tool,
-        claim="" if _flat(permission.summary) in said else permission.summary,
+        claim="" if _says(parts, permission.summary) else permission.summary,
         lacks_diff=permission.diff is None and _changes_files(permission),
         risks=judged.risks,
         doubt=judged.doubt,
@@ -191,8 +200,11 @@ def _effect(t: Words, risk: str) -> str:
     return inert(risk, keep="")  # one that a newer desk knows
 
 
-def _flat(text: str) -> str:
-    return " ".join(text.split()) if len(text) <= LONGEST_SPLIT else text
+def _says(parts: Sequence[Part], summary: str) -> bool:
+    """Whether a part says the same in other blanks."""
+    wanted = summary.split()
+    texts = (text for part in parts if part.name in ("plan", "command", "paths", "url") for text in part.texts)
+    return any(len(text) <= LONGEST_SPLIT and text.split() == wanted for text in texts)
 
 
 # What it is about -------------------------------------------------------------------------------------------
@@ -298,7 +310,7 @@ def _changes_files(permission: Permission) -> bool:
 def _count_of_files(permission: Permission) -> int:
     """How many files it is about, by what the agent says and by what its diff changes."""
     diff = permission.diff or ""
-    named = {name for name, _, _ in changed_files(diff) if name} if len(diff) <= LONGEST_SPLIT else set()
+    named = named_files(diff) if len(diff) <= LONGEST_SPLIT else set()
     unshown = [path for path in set(permission.paths) if not any(end in named for end in _ends(path))]
     return max(1, len(named) + len(unshown))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from handraise.asks import Permission
 
-__all__ = ["LONGEST_SPLIT", "besides_change", "changed_files", "is_more_text"]
+__all__ = ["LONGEST_SPLIT", "besides_change", "changed_files", "is_more_text", "named_files"]
 
 LONGEST_SPLIT = 128 * 1024  # characters of a diff, or of a file, whose lines are told apart
 LONGEST_COMPARED = 2_000  # characters of a text that is looked for in a longer one
@@ -23,6 +24,7 @@ _WORDS = frozenset({"description", "explanation", "instruction", "instructions",
 # The whole file as it will be, of which a diff shows only what changes.
 _WHOLE = frozenset({"content", "contents", "text", "file_text", "newText"})
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_NAMES = re.compile(r"^--- (.+)\n\+\+\+ (.+)$|^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _PATCHED = re.compile(r"\*\*\* (?:Add|Update|Delete) File: (.+)")
 
 
@@ -45,27 +47,43 @@ def is_more_text(value: Any) -> bool:
 
 def changed_files(diff: str) -> list[tuple[str, int, int]]:
     """The files of a diff, each with how many lines come and go. One that the diff does not name is called ``""``."""
-    files: list[tuple[str, int, int]] = []
+    names: list[str] = []
+    counts: list[Counter[str]] = []
     left = 0  # lines of the hunk that are still to come, in which `---` is no header
     lines = diff.split("\n")
     for number, line in enumerate(lines):
-        if (hunk := _HUNK.match(line)) is not None:
+        sign = line[:1]
+        if sign == "@" and (hunk := _HUNK.match(line)) is not None:
             left = int(hunk[1] or 1) + int(hunk[2] or 1)
-        elif left <= 0 and line.startswith("--- ") and "".join(lines[number + 1 : number + 2]).startswith("+++ "):
-            after = lines[number + 1][4:].split("\t")[0]
-            name = line[4:].split("\t")[0] if after == "/dev/null" else after
-            files.append((re.sub(r"^[ab]/", "", name), 0, 0))
-        elif left <= 0 and (patched := _PATCHED.match(line)) is not None:
-            files.append((patched[1], 0, 0))
-        elif left <= 0 and line.startswith("+++ "):
-            continue
-        elif line[:1] in ("+", "-"):
-            name, more, less = files.pop() if files else ("", 0, 0)
-            files.append((name, more + (line[0] == "+"), less + (line[0] == "-")))
+        elif left <= 0 and (name := _named_in(line, lines[number + 1 : number + 2])) is not None:
+            names.append(name)
+            counts.append(Counter())
+        elif sign in ("+", "-") and not (left <= 0 and line.startswith("+++ ")):
+            if not names:
+                names, counts = [""], [Counter()]
+            counts[-1][sign] += 1
             left -= 1
-        elif line[:1] == " ":
+        elif sign == " ":
             left -= 2
-    return files
+    return [(name, count["+"], count["-"]) for name, count in zip(names, counts, strict=True)]
+
+
+def named_files(diff: str) -> set[str]:
+    """The names of those files, found quickly. Lines of a change that look like the two names of a file count too."""
+    return {_name(before, after) if after else patched for before, after, patched in _NAMES.findall(diff)}
+
+
+def _name(before: str, after: str) -> str:
+    before, after = before.split("\t")[0], after.split("\t")[0]
+    return re.sub(r"^[ab]/", "", before if after == "/dev/null" else after)
+
+
+def _named_in(line: str, following: Sequence[str]) -> str | None:
+    """The file that begins with this line outside of a hunk."""
+    if line.startswith("--- ") and following and following[0].startswith("+++ "):
+        return _name(line[4:], following[0][4:])
+    patched = _PATCHED.match(line) if line.startswith("***") else None
+    return None if patched is None else patched[1]
 
 
 class _Shown:

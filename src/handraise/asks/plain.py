@@ -30,9 +30,10 @@ def to_text(ask: Ask, *, longest: int | None = None) -> str:
     What is risky about it, what happens if nobody answers and how to answer are left out last.
     """
     card = to_card(ask)
-    asked, end = [*_asked(card)], [*_warned(card), *_how(card)]
-    if longest is not None and len("\n".join(end)) > longest // 2:
-        asked, end = [*asked, *_warned(card)], [*_how(card)]
+    asked, warned, end = [*_asked(card)], _warned(card, within=longest), [*_how(card)]
+    if longest is not None and len("\n".join([*warned, *end])) > longest // 2:
+        asked, warned = [*asked, *warned], []
+    end = [*warned, *end]
     text, how = "\n".join(asked), "\n".join(end)
     if longest is not None and len(text) + 1 + len(how) > longest:
         text = f"{text[: max(0, longest - len(CUT) - len(how) - 2)]}\n{CUT}"
@@ -97,10 +98,10 @@ def _wanted(card: Card) -> Iterator[str]:
         yield ENGLISH("perm.says", agent=agent, text=_short(card.claim, MOST_DESCRIPTION))
 
 
-def _warned(card: Card) -> list[str]:
+def _warned(card: Card, *, within: int | None) -> list[str]:
     """What to think twice about, and what silence does."""
     warned = [f"⚠ {each}" for each in card.warnings(ENGLISH)]
-    warned += [f"⚠ {ENGLISH('text.hidden')}"] if card.is_hiding else []
+    warned += [f"⚠ {ENGLISH('text.hidden')}"] if card.is_hiding(within=within) else []
     if (silence := card.silence) is not None:
         time = f"{silence.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         warned.append(

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from handraise.asks import Answer, Ask, Judgement
+from handraise.asks.card import to_card
 from handraise.errors import AlreadyAnswered, AskWithdrawn, HandraiseError
 from handraise.policies import Forward, Verdict
 from handraise.stores import AlsoWrite, Change, NewAsk, writable
@@ -75,7 +76,7 @@ def open_with(
         deadline=None,
         fallback=None,
         answer=None,
-        judgement=None if judgement is None else judgement_text(judgement),
+        judgement=None if judgement is None else judgement_text(judgement, card=to_card(ask, judgement)),
         events=("asked",),
     )
     if isinstance(verdict, Forward):

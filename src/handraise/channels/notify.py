@@ -369,13 +369,13 @@ class Told:
             yield from _quoted(self._t("perm.says", agent=self._agent, text=card.claim))
 
     def _warnings(self) -> str:
-        hidden = [self._t("text.hidden")] if self._card.is_hiding else []
+        hidden = [self._t("text.hidden")] if self._card.is_hiding(within=LONGEST) else []
         return " ".join(f"⚠ {_tame(each)}" for each in (*self._card.warnings(self._t), *hidden))
 
     def _left_out(self) -> str:
         """Where the rest is. The commands of a line are in the line."""
         is_all = all(part.name not in READ_AT_DESK or part.name == "commands" for part in self._card.parts)
-        return "" if is_all else self._t("notify.more")
+        return "" if is_all else self._t("perm.notAll")
 
     def _where(self) -> str:
         origin = self._ask.origin

@@ -1781,6 +1781,30 @@ _OF_PERMISSIONS: dict[str, Schema] = {
         "description": "Of a permission: why an answer link, a notification or a place that does not say for sure who "
         "answers can only refuse it. Not there where they can allow it."
     },
+    "card": _object(
+        {
+            "heading": _object({"key": _TEXT, "count": _COUNT, "host": _TEXT}, optional=["count", "host"])
+            | {"description": "What the agent wants: a key of the word catalogue, and what the ask does not say."},
+            "parts": _list(_one_of("plan", "command", "commands", "paths", "url", "diff", "arguments", "approved"))
+            | {"description": "What it is about, in the order in which it is read."},
+            "arguments": _list(_TEXT)
+            | {"description": "The names in `permission.input` that no other part shows; all, where this is missing."},
+            "approved": _list(_TEXT)
+            | {"description": "The names in `permission.extra.input`, which goes back to the agent with its plan."},
+            "elsewhere": _list(_COUNT)
+            | {"description": "Places in `permission.paths` where a link leads elsewhere: see `permission.resolved`."},
+            "claim": {"type": "boolean"}
+            | {"description": "`permission.summary` says something that no part says. It may be a lie."},
+            "lacks_diff": {"type": "boolean"}
+            | {"description": "Files are to be changed, and the agent does not show how."},
+            "notification": {"type": "boolean"} | {"description": "The button of a notification may allow it."},
+        },
+        optional=["arguments", "approved", "elsewhere", "claim", "lacks_diff", "notification"],
+    )
+    | {
+        "description": "Of a permission: what people have to see of it. It names fields of the ask. "
+        "Asks of older desks have none."
+    },
 }
 
 _RULE = {

@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS
+from handraise.asks.card import PartName
 from handraise.rules.risks import RISKS
 from handraise.wire.asks import ASK_EXAMPLE
 from handraise.wire.fields import Doc, Format, Limits, OrNull
@@ -199,6 +200,11 @@ def body_schemas(*bodies: type) -> dict[str, Schema]:
 
 # An ask as it is told ---------------------------------------------------------------------------------------
 
+
+def _list_of(items: Schema, meaning: str) -> Schema:
+    return {"type": "array", "items": items, "description": meaning}
+
+
 # What the desk found out about a permission when it was asked.
 _OF_PERMISSIONS: Schema = {
     "risks": {
@@ -221,6 +227,48 @@ _OF_PERMISSIONS: Schema = {
         "type": "string",
         "description": "Of a permission: why an answer link, a notification or a place that does not say for sure who "
         "answers can only refuse it. Not there where they can allow it.",
+    },
+    "card": {
+        "type": "object",
+        "properties": {
+            "heading": {
+                "type": "object",
+                "properties": {
+                    "key": {"type": "string"},
+                    "count": {"type": "integer", "minimum": 0},
+                    "host": {"type": "string"},
+                },
+                "required": ["key"],
+                "description": "What the agent wants: a key of the word catalogue, and what the ask does not say.",
+            },
+            "parts": _list_of(
+                {"type": "string", "enum": list(get_args(PartName))},
+                "What it is about, in the order in which it is read.",
+            ),
+            "arguments": _list_of(
+                {"type": "string"},
+                "The names in `permission.input` that no other part shows; all, where this is missing.",
+            ),
+            "approved": _list_of(
+                {"type": "string"}, "The names in `permission.extra.input`, which goes back to the agent with its plan."
+            ),
+            "elsewhere": _list_of(
+                {"type": "integer", "minimum": 0},
+                "Places in `permission.paths` where a link leads elsewhere: see `permission.resolved`.",
+            ),
+            "claim": {
+                "type": "boolean",
+                "description": "`permission.summary` says something that no part says. It may be a lie.",
+            },
+            "lacks_diff": {
+                "type": "boolean",
+                "description": "Files are to be changed, and the agent does not show how.",
+            },
+            "notification": {"type": "boolean", "description": "The button of a notification may allow it."},
+        },
+        "required": ["heading", "parts"],
+        "description": "Of a permission: what people have to see of it. It names fields of the ask. "
+        "Asks of older desks have none.",
     },
 }
 

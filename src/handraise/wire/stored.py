@@ -7,7 +7,7 @@ the events and the replies; what changes is put around it when it is told.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handraise.asks import Answer, Ask, Judgement, Origin, Permission, Question, State
+from handraise.asks.card import MOST_LABEL, Card, Part
 from handraise.errors import AnswerDoesNotFit, AskDoesNotFit, CursorTooOld
 from handraise.events import Event, event
 from handraise.wire.times import time_text, to_milliseconds, to_time
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 LARGE = 256 * 1024  # characters of a content from which copying it is worth avoiding
+MOST_KEYS = 50  # arguments that a card names one by one
 PRUNED = "pruned"  # the type of the one event that is not about an ask
 
 
@@ -131,12 +133,46 @@ class Stored(NamedTuple):
         return None if self.answer is None else parse_answer(self.answer)
 
 
-def judgement_text(judgement: Judgement) -> str:
+def judgement_text(judgement: Judgement, *, card: Card | None = None) -> str:
     """What a desk tells of a permission beside its content, as it is stored and told. It is never a part of that: a
     later version that reads a command better must still find that an ask is the one it knows."""
-    told = {"risks": judgement.risks, "commands": judgement.commands or None, "doubt": judgement.doubt}
-    told["only_at_desk"] = judgement.only_at_desk
+    told = {
+        "risks": judgement.risks,
+        "commands": judgement.commands or None,
+        "doubt": judgement.doubt,
+        "only_at_desk": judgement.only_at_desk,
+        "card": None if card is None else _card_fields(card),
+    }
     return "," + to_json({key: value for key, value in told.items() if value is not None}).decode()[1:-1]
+
+
+def _card_fields(card: Card) -> dict[str, Any]:
+    """A card as it is told: it names fields of its ask, and repeats none of their texts."""
+    permission, heading = card.ask.permission, card.heading
+    assert permission is not None
+    host = heading.texts.get("host")
+    about = {"key": heading.key, "count": heading.count, "host": None if host == permission.url else host}
+    shown = card.named("paths")
+    places = zip(permission.paths, () if shown is None else shown.texts, strict=False)
+    elsewhere = [at for at, (path, there) in enumerate(places) if path != there]
+    told = {
+        "heading": {key: value for key, value in about.items() if value is not None},
+        "parts": [part.name for part in card.parts],
+        "arguments": _keys(card.named("arguments")),
+        "approved": _keys(card.named("approved")),
+        "elsewhere": elsewhere,
+        "claim": bool(card.claim),
+        "lacks_diff": card.lacks_diff,
+        "notification": card.fits_notification,
+    }
+    return {key: value for key, value in told.items() if value or key == "parts"}
+
+
+def _keys(part: Part | None) -> list[str]:
+    """The names of arguments, where they are few; otherwise all of them are meant."""
+    value = {} if part is None or not isinstance(part.value, Mapping) else part.value
+    is_short = len(value) <= MOST_KEYS and sum(map(len, value)) <= MOST_KEYS * MOST_LABEL
+    return list(value) if is_short else []
 
 
 class StoredEvent(NamedTuple):

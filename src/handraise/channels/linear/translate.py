@@ -182,8 +182,9 @@ def _numbered(question: Question) -> list[str]:
 
 def _permission(card: Card) -> str:
     lines = [f"**{card.heading.say(ENGLISH, show=_short)}**"]
-    shown = inert(card.whole)
-    more = len(shown) - LONGEST
+    whole = card.whole
+    shown = inert(whole[: LONGEST + 1])
+    more = max(len(whole), len(shown)) - LONGEST
     if shown:
         left_out = f"\n… ({more} characters more at the desk: allow it there)" if more > 0 else ""
         lines.append(_fenced(f"{shown[:LONGEST]}{left_out}"))
@@ -192,7 +193,7 @@ def _permission(card: Card) -> str:
         numbered = [f"{at}. {plain(each)}" for at, each in enumerate(commands.texts, 1)]
         lines.append("\n".join([ENGLISH("link.parts"), *numbered]))
     lines += [f"⚠ {plain(each)}" for each in card.warnings(ENGLISH)]
-    lines += [f"⚠ {ENGLISH('text.hidden')}"] if card.is_hiding else []
+    lines += [f"⚠ {ENGLISH('text.hidden')}"] if card.is_hiding(within=LONGEST) else []
     lines += [ENGLISH("perm.noDiff")] if card.lacks_diff else []
     cwd = f", in `{inert(card.cwd, keep='').replace('`', '')}`" if card.cwd else ""
     lines.append(f"Tool: {_short(card.tool, MOST_DESCRIPTION)}{cwd}")

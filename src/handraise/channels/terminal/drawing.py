@@ -451,7 +451,7 @@ class CardLines:
     def _notes(self) -> Iterator[str]:
         if self._card.lacks_diff:
             yield self._t("perm.noDiff")
-        if self._card.is_hiding:
+        if self._card.is_hiding():
             yield self._ink.warning(f"⚠ {self._t('text.hidden')}")
 
     def _facts(self) -> Iterator[str]:

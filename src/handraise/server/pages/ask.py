@@ -7,11 +7,11 @@ from htpy import button as plain_button
 from starlette.responses import HTMLResponse
 
 from handraise.asks import Answer, Ask
-from handraise.asks.card import MOST_LABEL, MOST_NAME, to_card
+from handraise.asks.card import MOST_LABEL, to_card
 from handraise.server.pages._inputs import button
 from handraise.server.pages._page import page
 from handraise.server.pages._text import between, cut, cut_inert, show_line
-from handraise.server.pages.outcome import deadline_sentence
+from handraise.server.pages.outcome import time_in_words
 from handraise.server.pages.permission import PermissionForm
 from handraise.server.pages.questions import draw_questions, read_answers, send_or_decline
 from handraise.server.pages.typed import Problems, Typed
@@ -27,8 +27,9 @@ class AskForm:
     def __init__(self, t: Words, stored: Stored) -> None:
         self._t = t
         self._ask = stored.ask()
+        self._card = to_card(self._ask)
         permission = self._ask.permission
-        self._permission = None if permission is None else PermissionForm(t, self._ask, permission)
+        self._permission = None if permission is None else PermissionForm(t, self._card, permission)
 
     @property
     def may_allow(self) -> bool:
@@ -63,19 +64,14 @@ class AskForm:
                 self._inside(typed, problems=problems),
             ],
         ]
-        return page(self._t, self._title(), content, status=status, agent_title=True)
+        title = self._card.heading.say(self._t, show=cut_inert)
+        return page(self._t, title, content, status=status, agent_title=True)
 
     def _inside(self, typed: Typed, *, problems: Problems) -> list[Node]:
         if self._permission is not None:
             return self._permission.draw(typed, deadline=self._deadline())
         questions = draw_questions(self._t, self._ask, typed=typed, problems=problems)
         return [questions, self._deadline(), send_or_decline(self._t, typed=typed)]
-
-    def _title(self) -> str:
-        agent = cut_inert(self._ask.origin.agent, MOST_NAME)
-        if self._ask.permission is not None:
-            return to_card(self._ask).heading.say(self._t, show=cut_inert)
-        return self._t("link.asks", agent=agent)
 
     def _summary(self, problems: Problems) -> Element:
         t, total = self._t, len(self._ask.questions)
@@ -86,9 +82,11 @@ class AskForm:
         return div(role="alert", class_="problem")[p[t("link.fix")], ul[lines]]
 
     def _deadline(self) -> Element | None:
-        sentence = deadline_sentence(self._t, self._ask)
-        if sentence is None:
+        silence = self._card.silence
+        if silence is None:
             return None
+        choice = silence.choice(show=lambda label: cut_inert(label, MOST_LABEL)) or self._t("question.notAnswered")
+        sentence = silence.say(self._t, time=time_in_words(silence.at), choice=choice)
         return p(class_="deadline")[sentence, " ", button("wait", self._t("action.keepWaiting"))]
 
 

@@ -15,7 +15,7 @@ from handraise.text.inert import inert
 from handraise.text.words import Words
 from handraise.wire import Stored
 
-__all__ = ["deadline_sentence", "over_page", "sent_page"]
+__all__ = ["over_page", "sent_page", "time_in_words"]
 
 
 def sent_page(t: Words, stored: Stored) -> HTMLResponse:
@@ -35,15 +35,6 @@ def over_page(t: Words, stored: Stored | None, *, was_used: bool = False, status
     return page(t, title, p(class_="said", dir="auto")[show(_outcome(t, ask))], status=status)
 
 
-def deadline_sentence(t: Words, ask: Ask) -> str | None:
-    if ask.deadline is None or ask.fallback is None:
-        return None
-    time = _time(ask.deadline)
-    if not ask.fallback.rejected:
-        return t("deadline.pick", time=time, choice=inert(_answer_in_words(t, ask, ask.fallback), keep=""))
-    return t("deadline.reject" if ask.permission is None else "deadline.deny", time=time)
-
-
 def _outcome(t: Words, ask: Ask) -> str:
     answer = ask.answer or Answer()
     person = inert(answer.by or "?", keep="")[:MOST_NAME]
@@ -53,7 +44,7 @@ def _outcome(t: Words, ask: Ask) -> str:
             return t(f"state.{kind}Why", person=person, reason=answer.reason)
         return t(f"state.{kind}", person=person)
     channel = word_or(t, f"channel.{answer.via}", answer.via or "?")
-    time = _time(answer.at) if answer.at is not None else ""
+    time = time_in_words(answer.at) if answer.at is not None else ""
     return t("state.delivered", answer=_answer_in_words(t, ask, answer), person=person, channel=channel, time=time)
 
 
@@ -69,6 +60,6 @@ def _answer_in_words(t: Words, ask: Ask, answer: Answer) -> str:
     )
 
 
-def _time(time: datetime) -> str:
+def time_in_words(time: datetime) -> str:
     """Nobody told us where the reader is, so the zone is named."""
     return f"{time:%Y-%m-%d %H:%M} UTC"

@@ -9,8 +9,8 @@ from urllib.parse import quote
 from htpy import Element, Node, a, details, fieldset, legend, ol, p, pre, summary
 from markupsafe import Markup
 
-from handraise.asks import Ask, Permission, Scope
-from handraise.asks.card import MOST_DESCRIPTION, MOST_LABEL, MOST_NAME, is_longer, to_card
+from handraise.asks import Permission, Scope
+from handraise.asks.card import MOST_DESCRIPTION, MOST_LABEL, MOST_NAME, Card, Part, is_longer
 from handraise.people import reason_not_to_allow
 from handraise.server.pages._inputs import button, buttons, choice, reason_field
 from handraise.server.pages._text import (
@@ -23,10 +23,9 @@ from handraise.server.pages._text import (
     show_line,
     show_spaces,
     show_verbatim,
-    word_or,
 )
 from handraise.server.pages.typed import Typed
-from handraise.text.inert import has_hidden, inert
+from handraise.text.inert import inert
 from handraise.text.words import Words
 
 __all__ = ["PermissionForm"]
@@ -47,17 +46,17 @@ ITEM = Template('<li><code dir="ltr">{}</code></li>')
 class PermissionForm:
     """One permission. `refusal` says why it can only be denied here, if it can."""
 
-    def __init__(self, t: Words, ask: Ask, permission: Permission) -> None:
+    def __init__(self, t: Words, card: Card, permission: Permission) -> None:
         self._t = t
-        self._ask = ask
+        self._card = card
         self._permission = permission
-        is_cut = len(permission.paths) > MOST_SHOWN or is_longer(permission, LONGEST_SHOWN)
+        self._is_cut = len(permission.paths) > MOST_SHOWN or is_longer(permission, LONGEST_SHOWN)
         # Nobody would see all of it, or: a link proves no more than that somebody holds it.
-        self.refusal = "it is too long" if is_cut else reason_not_to_allow(ask, identity="shared")
+        self.refusal = "it is too long" if self._is_cut else reason_not_to_allow(card.ask, identity="shared")
         self._ways = [
             (reply, scope)
-            for reply, scope in (() if is_cut else permission.ways)
-            if reason_not_to_allow(ask, identity="shared", reply=reply) is None
+            for reply, scope in (() if self._is_cut else card.ways)
+            if reason_not_to_allow(card.ask, identity="shared", reply=reply) is None
         ]
 
     def read_reply(self, typed: Typed) -> tuple[str, str | None] | None:
@@ -72,31 +71,34 @@ class PermissionForm:
 
     def _object(self) -> list[Node]:
         """What it is about, with a warning where something in it is hidden."""
-        t, permission = self._t, self._permission
-        card = to_card(self._ask)
-        parts = {part.name: part.text for part in card.parts}
-        text = "\n\n".join(parts[name] for name in ("plan", "arguments", "approved") if name in parts)
-        named = [each for part in card.parts if part.name in ("command", "paths", "url") for each in part.texts]
-        named, text, diff = _first(named), cut(text, LONGEST_SHOWN), cut(permission.diff or "", LONGEST_SHOWN)
-        texts = (*named, text, diff, permission.cwd or "", permission.tool, permission.summary)
+        t, card = self._t, self._card
         return [
-            [pre(class_="object", dir="ltr")[show_verbatim(each)] for each in named],
-            [p[t("link.parts")], ol[_verbatim_items(self._ask.commands)]] if self._ask.commands else None,
-            self._diff(diff) if diff else None,
-            pre(class_="object", dir="auto")[show(text)] if text else None,
+            [self._part(part) for part in card.parts],
+            p[t("perm.notAll")] if self._is_cut else None,
             p[t("perm.noDiff")] if card.lacks_diff else None,
-            _warning(t("text.hidden")) if any(map(has_hidden, texts)) else None,
-            p(class_="facts", dir="auto")[between(" · ", self._facts((*named, text)))],
+            _warning(t("text.hidden")) if card.is_hiding(within=LONGEST_SHOWN) else None,
+            p(class_="facts", dir="auto")[between(" · ", self._facts())],
         ]
 
-    def _facts(self, shown: Sequence[str]) -> Iterator[Node]:
-        permission = self._permission
-        cwd = permission.cwd or self._ask.origin.cwd
-        if cwd:
-            yield show_line(self._t("perm.cwd", path=cwd))
-        yield show_line(cut(permission.tool, MOST_LABEL))
-        if permission.summary and permission.summary not in shown:
-            yield show_line(cut(permission.summary, MOST_DESCRIPTION))
+    def _part(self, part: Part) -> Node:
+        match part.name:
+            case "commands":
+                return [p[self._t("link.parts")], ol[_verbatim_items(part.texts)]]
+            case "diff":
+                return self._diff(cut(part.text, LONGEST_SHOWN))
+            case "command" | "paths" | "url":
+                return [pre(class_="object", dir="ltr")[show_verbatim(each)] for each in _first(part.texts)]
+            case _:
+                return pre(class_="object", dir="auto")[show(cut(part.text, LONGEST_SHOWN))]
+
+    def _facts(self) -> Iterator[Node]:
+        card = self._card
+        if card.cwd:
+            yield show_line(self._t("perm.cwd", path=card.cwd))
+        yield show_line(cut(card.tool, MOST_LABEL))
+        if card.claim:
+            agent = cut_inert(card.ask.origin.agent, MOST_NAME)
+            yield show_line(self._t("perm.says", agent=agent, text=cut(card.claim, MOST_DESCRIPTION)))
 
     def _diff(self, diff: str) -> Element:
         lines = diff.removesuffix("\n").split("\n")
@@ -105,12 +107,7 @@ class PermissionForm:
         return drawn if changed <= FOLD_DIFF else details[summary[self._t("text.showAll", count=len(diff))], drawn]
 
     def _warnings(self) -> list[Node]:
-        t, doubt = self._t, self._ask.doubt
-        effects = [word_or(t, f"risk.{risk}", risk) for risk in self._ask.risks or ()]
-        return [
-            [_warning(t("perm.risky", effect=inert(effect, keep=""))) for effect in effects],
-            _warning(show_line(t("perm.doubt", why=doubt))) if doubt is not None else None,
-        ]
+        return [_warning(show_line(each)) for each in self._card.warnings(self._t)]
 
     def _scopes(self, typed: Typed) -> Element | None:
         """How far it goes, where that can be chosen, with exactly what each choice will save."""
@@ -136,11 +133,11 @@ class PermissionForm:
         return choice("reply", place, label, checked=checked, below=patterns)
 
     def _decision(self, typed: Typed) -> list[Node]:
-        t, ask = self._t, self._ask
+        t, ask = self._t, self._card.ask
         card = f"/#/ask/{quote(ask.id, safe='')}"  # of the desk at which this page was opened
         message = t("link.message", agent=cut_inert(ask.origin.agent, MOST_NAME))
         only_once = len(self._ways) == 1 and self._ways[0][0] == "once"
-        allow = button("allow", t("perm.allowOnce" if only_once else "link.allow"), kind="first")
+        allow = button("allow", t("perm.allowOnce") if only_once else t("link.allow"), kind="first")
         return [
             p[t("link.atDesk"), " ", a(href=card)[t("link.card")]] if self.refusal is not None else None,
             reason_field(message, text=typed.text("reason")),

@@ -2,6 +2,7 @@
 // by `question.js` and `permission.js`.
 
 import { html, useComputed, useEffect, useErrorBoundary, useLayoutEffect, useRef } from '../vendor/preact.js';
+import { titleOf } from '../core/card.js';
 import { minute } from '../core/clock.js';
 import { deadlineOf, find, inUse, remaining, shown } from '../core/desk.js';
 import { draftOf, orphanDraft } from '../core/drafts.js';
@@ -10,9 +11,9 @@ import { headerOf, own, warn } from '../core/live.js';
 import { idly } from '../core/lazy.js';
 import { keepWaiting, sendingOf } from '../core/outbox.js';
 import { href } from '../core/route.js';
-import { inert, Plain } from '../core/text.js';
+import { inert, middle, Plain } from '../core/text.js';
 import { ago, clockTime, t } from '../core/words.js';
-import { Permission, titleOf } from './permission.js';
+import { Permission } from './permission.js';
 import { Question } from './question.js';
 import { Resolved } from './resolved.js';
 import { Trouble } from './trouble.js';
@@ -124,13 +125,6 @@ export function OriginLine({ ask }) {
     ${machine && html`<span><bdi>${inert(machine)}</bdi></span>`}
     <a href=${href(agent === 'chat' ? 'chats' : 'sessions', session)} class="age">${t('card.age', { time: ago(seconds) })}</a>
   </p>`;
-}
-
-/** A long path without its middle. @param {string} text @param {number} most */
-export function middle(text, most) {
-  if (text.length <= most) return text;
-  const half = Math.floor((most - 1) / 2);
-  return `${text.slice(0, half)}…${text.slice(-half)}`;
 }
 
 // Deadlines --------------------------------------------------------------------------------------------------

@@ -6,48 +6,20 @@ import { inUse, isRisky, remaining } from '../core/desk.js';
 import { draftOf, forgetDraft, saveDraft } from '../core/drafts.js';
 import { byKeyboard, isTyping, nameOf } from '../core/keys.js';
 import { answer, keepWaiting } from '../core/outbox.js';
+import { cardOf, short, warningsOf } from '../core/card.js';
 import { inert, Plain } from '../core/text.js';
 import { t } from '../core/words.js';
-import { focusCard, middle } from './card.js';
+import { focusCard } from './card.js';
 import { deliver } from './deliver.js';
 import { canChange, changed, Edit, original } from './permission_edit.js';
 import { always, More } from './permission_more.js';
-import { changesFiles, countOfFiles, hostOf, isFetch, isPlan, isRead, Wanted } from './permission_object.js';
+import { Wanted } from './permission_object.js';
 
 /** @typedef {import('../core/api.js').Ask} Ask */
 /** @typedef {'more' | 'change' | 'why'} Panel */
 /** @typedef {import('./permission_more.js').Picked & {panel?: Panel | null, message?: string, change?: string}} Draft */
 
-const LONGEST_NAME = 60; // characters of a name inside a sentence
-
-/** @param {string} text */
-const short = (text) => middle(inert(text.replace(/\s+/gu, ' ')), LONGEST_NAME);
-
-/** What the agent wants, in a sentence. @param {Ask} ask */
-export function titleOf({ permission, origin }) {
-  const agent = short(origin.agent);
-  if (!permission) return agent;
-  const { command, paths, url, tool } = permission;
-  if (isPlan(permission)) return t('perm.title.plan', { agent });
-  if (command !== undefined) return t('perm.title.command', { agent });
-  if (changesFiles(permission)) return t('perm.title.edit', { agent, count: countOfFiles(permission) });
-  if (isRead(permission)) return t('perm.title.read', { agent, path: short(paths[0]) });
-  if (isFetch(permission)) return t('perm.title.fetch', { agent, host: short(hostOf(url) ?? '') });
-  return t('perm.title.tool', { agent, tool: short(tool) });
-}
-
-/** What it can do that people should think twice about. @param {string} risk */
-function effectOf(risk) {
-  if (risk === 'delete') return t('risk.delete');
-  if (risk === 'push') return t('risk.push');
-  if (risk === 'spend') return t('risk.spend');
-  if (risk === 'sandbox') return t('risk.sandbox');
-  if (risk === 'secrets') return t('risk.secrets');
-  if (risk === 'privileges') return t('risk.privileges');
-  if (risk === 'later') return t('risk.later');
-  if (risk === 'unreadable') return t('risk.unreadable');
-  return inert(risk);
-}
+const LONGEST_NAME = 60; // characters of a reply on its button
 
 /** Replies that are neither of the three that everybody knows. @param {Ask} ask */
 const otherReplies = ({ permission }) =>
@@ -153,13 +125,15 @@ export function Permission({ ask, isInert, children }) {
   }, []);
 
   const text = draft.change ?? original(ask);
+  const warnings = warningsOf(ask);
   return html`<div class="permission" ref=${root}>
     <${Wanted} ask=${ask} />
     <${Facts} ask=${ask} />
-    ${(isRisky(ask) || ask.doubt) &&
+    ${warnings.length > 0 &&
     html`<div class="warning">
-      ${ask.risks?.map((risk) => html`<p data-risk=${risk}><span aria-hidden="true">⚠ </span>${t('perm.risky', { effect: effectOf(risk) })}</p>`)}
-      ${ask.doubt && html`<p data-doubt><span aria-hidden="true">⚠ </span>${t('perm.doubt', { why: inert(ask.doubt) })}</p>`}
+      ${warnings.map(
+        ({ risk, says }) => html`<p data-risk=${risk} data-doubt=${risk === undefined || undefined}><span aria-hidden="true">⚠ </span>${says}</p>`,
+      )}
     </div>`}
     ${children}
     <div class="actions">
@@ -242,15 +216,15 @@ export function Permission({ ask, isInert, children }) {
   </div>`;
 }
 
-/** Where it would happen, with what, and why. @param {{ask: Ask}} props */
+/** Where it would happen and with what; last what the agent says of it, which may be a lie. @param {{ask: Ask}} props */
 function Facts({ ask }) {
-  const permission = /** @type {import('../types/api').Permission} */ (ask.permission);
-  const { cwd = ask.origin.cwd, tool, summary, command, paths } = permission;
-  const isSaid = isPlan(permission) || [command, ...paths].some((text) => text !== undefined && flat(text) === flat(summary));
+  const { cwd = ask.origin.cwd, tool, summary } = /** @type {import('../types/api').Permission} */ (ask.permission);
   return html`<dl class="perm-facts">
     ${cwd && html`<div><dt>${t('perm.fact.folder')}</dt><dd><bdi class="path" dir="ltr">${inert(cwd)}</bdi></dd></div>`}
     <div><dt>${t('perm.fact.tool')}</dt><dd><${Plain} text=${tool} limit=${120} /></dd></div>
-    ${summary && !isSaid && html`<div><dt>${t('perm.fact.why')}</dt><dd><${Plain} text=${summary} limit=${500} /></dd></div>`}
+    ${cardOf(ask).claim &&
+    summary &&
+    html`<div data-claim><dt>${t('perm.fact.why')}</dt><dd><${Plain} text=${summary} limit=${500} /></dd></div>`}
   </dl>`;
 }
 
@@ -268,9 +242,6 @@ function Hints({ ask }) {
     <span><kbd>?</kbd> ${t('hint.keys')}</span>
   </p>`;
 }
-
-/** @param {string} text */
-const flat = (text) => text.replace(/\s+/gu, ' ').trim();
 
 /** @param {{ask: Ask, message: string, isInert: boolean, change: (message: string) => void, deny: () => void, close: () => void}} props */
 function Why({ ask, message, isInert, change, deny, close }) {

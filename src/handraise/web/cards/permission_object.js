@@ -1,30 +1,18 @@
 // What an agent wants to do, whole and exactly as it wrote it: command, files, address, change, plan or arguments.
 
 import { html } from '../vendor/preact.js';
+import { cardOf, valuesOf, warningsOf } from '../core/card.js';
 import { href } from '../core/route.js';
 import { Plain, Prose, exact, hasHidden, inert, revealed } from '../core/text.js';
 import { t } from '../core/words.js';
 import { Diff, filesOf } from './diff.js';
 
 /** @typedef {import('../core/api.js').Ask} Ask */
+/** @typedef {import('../core/card.js').Card} Card */
 /** @typedef {import('../types/api').Permission} PermissionWanted */
 
 const LONGEST_PLAN = 20_000; // characters that are shown at once
 const LONGEST_VALUE = 4000;
-const FETCHES = ['fetch', 'webfetch', 'web_fetch', 'read_web_page'];
-const READS = ['read', 'read_file', 'read_many_files', 'view', 'list', 'ls', 'list_directory', 'glob', 'grep', 'search'];
-
-/** A plan and nothing else. One that also names a command, files or an address wants to do something.
- * @param {PermissionWanted} permission */
-export const isPlan = ({ kind, command, paths, url, diff }) =>
-  kind === 'plan' && command === undefined && paths.length === 0 && url === undefined && diff === undefined;
-
-/** Whether it is about changing files. Agents name their tools as they like. @param {PermissionWanted} permission */
-export function changesFiles(permission) {
-  const { command, tool, diff, paths } = permission;
-  if (command !== undefined || isPlan(permission)) return false;
-  return diff !== undefined || (/edit|write|patch/iu.test(tool) && paths.length > 0);
-}
 
 /** @type {WeakMap<PermissionWanted, string[]>} */
 const named = new WeakMap();
@@ -37,117 +25,72 @@ function namedFiles(permission) {
   return found;
 }
 
-/** @param {string} path */
-function normal(path) {
-  /** @type {string[]} */
-  const parts = [];
-  for (const part of path.split('/')) {
-    if (part === '..') parts.pop();
-    else if (part !== '' && part !== '.') parts.push(part);
-  }
-  return `/${parts.join('/')}`;
-}
+/** Whether the head of a diff names it already. @param {PermissionWanted} permission @param {string} path */
+const isInDiff = (permission, path) =>
+  namedFiles(permission).some((file) => file === inert(path) || inert(path).endsWith(`/${file}`));
 
-/** Where a file really lies, if a link leads elsewhere than its path says; as `shown_paths` of the desk has it.
- * @param {PermissionWanted} permission @param {string} path */
-function leadsTo({ paths, resolved, cwd, resolved_cwd: realCwd }, path) {
-  const real = resolved?.length === paths.length ? resolved[paths.indexOf(path)] : undefined;
-  if (real === undefined) return null;
-  const isWhole = path.startsWith('/');
-  const written = normal(isWhole ? path : `${cwd ?? ''}/${path}`);
-  const said = [written, ...(realCwd === undefined || isWhole ? [] : [normal(`${realCwd}/${path}`)])];
-  const here = normal(cwd ?? '');
-  if (realCwd !== undefined && cwd !== undefined && written.startsWith(`${here}/`)) said.push(realCwd + written.slice(here.length));
-  return said.includes(real) ? null : real;
-}
-
-/** The files it is about that no diff shows. @param {PermissionWanted} permission */
-function unshown(permission) {
-  const files = namedFiles(permission);
-  return permission.paths.filter((path) => !files.some((file) => file === inert(path) || inert(path).endsWith(`/${file}`)));
-}
-
-/** How many files it is about, by what the agent says and by what its diff changes. @param {PermissionWanted} permission */
-export const countOfFiles = (permission) => Math.max(1, new Set(namedFiles(permission)).size + unshown(permission).length);
-
-/** The host of an address as a browser would read it, `null` where it is none. @param {string | undefined} url */
-export function hostOf(url) {
-  try {
-    return new URL(url ?? '').host || null;
-  } catch {
-    return null;
-  }
-}
-
-/** @param {PermissionWanted} permission */
-export const isRead = ({ tool, paths }) => READS.includes(tool.toLowerCase()) && paths.length > 0;
-
-/** @param {PermissionWanted} permission */
-export const isFetch = ({ tool, url }) => FETCHES.includes(tool.toLowerCase()) && hostOf(url) !== null;
-
-/** The text of a plan, where the agent gave one. @param {PermissionWanted} permission */
-function planOf({ kind, input, summary }) {
-  if (kind !== 'plan') return null;
-  return typeof input?.plan === 'string' ? input.plan : summary;
-}
-
-/** @param {{ask: Ask}} props */
+/** What it is about, part by part, as its card says. @param {{ask: Ask}} props */
 export function Wanted({ ask }) {
+  const card = cardOf(ask);
   const permission = /** @type {PermissionWanted} */ (ask.permission);
-  const { command, paths, diff, url, input } = permission;
-  const parts = ask.commands ?? [];
-  const plan = planOf(permission);
-  const hidden = unshown(permission);
-  const others = paths.filter((path) => hidden.includes(path) || leadsTo(permission, path) !== null);
-  const isBare = command === undefined && paths.length === 0 && diff === undefined && url === undefined && plan === null;
-  const host = hostOf(url);
-  const rest = restOf(permission);
   return html`
-    ${plan !== null && html`<div class="plan"><${Prose} text=${plan} limit=${LONGEST_PLAN} /></div>`}
-    ${command !== undefined && html`<pre class="object" dir="ltr" data-object="command">${exact(command)}</pre>`}
-    ${parts.length > 1 &&
-    html`<div class="parts">
-      <p class="quiet-text">${t('link.parts')}</p>
-      <ol>
-        ${parts.map((part) => html`<li><code dir="ltr">${exact(part)}</code></li>`)}
-      </ol>
-    </div>`}
-    ${url !== undefined &&
-    html`<div class="object" dir="ltr" data-object="url">
-      ${host && html`<strong>${revealed(host)}</strong><br />`}<code>${exact(url)}</code>
-    </div>`}
-    ${others.length > 0 &&
-    html`<ul class="object paths" data-object="paths">
-      ${others.map((path) => {
-        const real = leadsTo(permission, path);
-        return html`<li><code dir="ltr">${exact(path)}</code>${real !== null && html` → <code dir="ltr" data-real>${exact(real)}</code>`}</li>`;
-      })}
-    </ul>`}
-    ${diff !== undefined && html`<${Diff} text=${diff} paths=${paths} link=${href('diff', ask.id)} />`}
-    ${changesFiles(permission) && diff === undefined && html`<p class="quiet-text">${t('perm.noDiff')}</p>`}
-    ${isBare && input && html`<${Values} value=${input} />`}
-    ${rest !== null &&
-    !isBare &&
-    html`<details class="arguments">
-      <summary>${t('perm.arguments')}</summary>
-      <${Values} value=${rest} />
-    </details>`}
+    ${card.parts.map((part) => html`<${OnePart} key=${part} part=${part} ask=${ask} card=${card} />`)}
+    ${card.lacks_diff && html`<p class="quiet-text">${t('perm.noDiff')}</p>`}
     ${hides(permission) && html`<p class="warning" data-hidden><span aria-hidden="true">⚠ </span>${t('text.hidden')}</p>`}
   `;
 }
 
-/** Arguments that are not shown by themselves. @param {PermissionWanted} permission */
-function restOf({ input, command, url, paths, kind }) {
-  const shown = new Set(/** @type {unknown[]} */ ([command, url, ...paths]));
-  const entries = Object.entries(input ?? {}).filter(
-    ([name, value]) => !shown.has(value) && !(kind === 'plan' && name === 'plan'),
-  );
-  return entries.length > 0 ? Object.fromEntries(entries) : null;
+/** @param {{part: Card['parts'][number], ask: Ask, card: Card}} props */
+function OnePart({ part, ask, card }) {
+  const permission = /** @type {PermissionWanted} */ (ask.permission);
+  const { command = '', paths, url = '', diff = '', input, extra, summary } = permission;
+  if (part === 'plan') {
+    const plan = typeof input?.plan === 'string' ? input.plan : summary;
+    return html`<div class="plan"><${Prose} text=${plan} limit=${LONGEST_PLAN} /></div>`;
+  }
+  if (part === 'command') return html`<pre class="object" dir="ltr" data-object="command">${exact(command)}</pre>`;
+  if (part === 'commands')
+    return html`<div class="parts">
+      <p class="quiet-text">${t('link.parts')}</p>
+      <ol>
+        ${ask.commands?.map((each) => html`<li><code dir="ltr">${exact(each)}</code></li>`)}
+      </ol>
+    </div>`;
+  if (part === 'paths') return html`<${Paths} permission=${permission} elsewhere=${card.elsewhere ?? []} />`;
+  if (part === 'url')
+    return html`<div class="object" dir="ltr" data-object="url">
+      ${card.heading.host && html`<strong>${revealed(card.heading.host)}</strong><br />`}<code>${exact(url)}</code>
+    </div>`;
+  if (part === 'diff') return html`<${Diff} text=${diff} paths=${paths} link=${href('diff', ask.id)} />`;
+  if (part === 'approved') {
+    const more = /** @type {Record<string, unknown>} */ (extra?.input ?? {});
+    return html`<div data-object="approved"><p class="quiet-text">${t('perm.approved')}</p><${Values} value=${valuesOf(more, card.approved)} /></div>`;
+  }
+  const values = html`<${Values} value=${valuesOf(input, card.arguments)} />`;
+  if (card.parts.length === 1) return values;
+  // What makes people think twice is in sight.
+  return html`<details class="arguments" open=${warningsOf(ask).length > 0}>
+    <summary>${t('perm.arguments')}</summary>
+    ${values}
+  </details>`;
+}
+
+/** The files that no diff shows, and those that lie elsewhere than they say. @param {{permission: PermissionWanted, elsewhere: number[]}} props */
+function Paths({ permission, elsewhere }) {
+  const told = permission.paths.map((path, place) => ({ path, real: elsewhere.includes(place) ? permission.resolved?.[place] : undefined }));
+  const others = told.filter(({ path, real }) => real !== undefined || !isInDiff(permission, path));
+  if (others.length === 0) return null;
+  return html`<ul class="object paths" data-object="paths">
+    ${others.map(
+      ({ path, real }) =>
+        html`<li><code dir="ltr">${exact(path)}</code>${real !== undefined && html` → <code dir="ltr" data-real>${exact(real)}</code>`}</li>`,
+    )}
+  </ul>`;
 }
 
 /** Whether anything of it cannot be seen. @param {PermissionWanted} permission */
-function hides({ command, paths, url, diff, cwd, tool, summary, input }) {
-  const texts = [command, url, diff, cwd, tool, summary, ...paths, ...textsIn(input)];
+function hides({ command, paths, url, diff, cwd, tool, summary, input, extra }) {
+  const texts = [command, url, diff, cwd, tool, summary, ...paths, ...textsIn(input), ...textsIn(extra?.input)];
   return texts.some((text) => text !== undefined && hasHidden(text));
 }
 

@@ -108,11 +108,14 @@ export function Resolved({ ask, isTold }) {
 export function Record({ ask }) {
   return html`
     ${ask.permission
-      ? html`<pre class="object" dir="ltr">${exact(ask.permission.command ?? (ask.permission.paths.join('\n') || ask.permission.summary))}</pre>`
+      ? html`<pre class="object" dir="ltr">${exact(objectOf(ask.permission))}</pre>`
       : ask.questions.map((_, place) => html`<${Offered} key=${place} ask=${ask} place=${place} />`)}
     <${Copy} text=${answerText(ask)} />
   `;
 }
+
+/** What it was about, in short. @param {NonNullable<Ask['permission']>} permission */
+const objectOf = ({ command, paths, url, summary }) => [command, ...paths, url].filter(Boolean).join('\n') || summary;
 
 /** Whether the answer says what the draft says; another tab of this browser may have sent it. @param {Ask} ask */
 function isSaid(ask) {

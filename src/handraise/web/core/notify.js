@@ -2,6 +2,7 @@
 
 import { effect, signal } from '../vendor/preact.js';
 import { pathOf } from './api.js';
+import { titleOf, warningsOf } from './card.js';
 import { countOfAll, onEvent, stream } from './desk.js';
 import { headerOf } from './live.js';
 import { keep, recall } from './memory.js';
@@ -10,7 +11,6 @@ import { inert } from './text.js';
 import { language, t } from './words.js';
 
 /** @typedef {import('./api.js').Ask} Ask */
-/** @typedef {NonNullable<Ask['permission']>} Permission */
 /** @typedef {'impossible' | 'insecure' | 'denied' | 'off' | 'on'} NotifyState */
 
 const LONGEST = 300; // characters of a command that are shown; the desk refuses a yes to what is longer
@@ -69,21 +69,22 @@ export function notification(ask) {
   const agent = inert(ask.origin.agent);
   const header = inert(headerOf(ask));
   const title = ask.permission ? t('push.permission.title', { agent }) : t('push.question.title', { agent, header });
-  const body = ask.permission ? ask.permission.command || ask.permission.summary : ask.questions[0]?.question;
+  const body = ask.permission ? wanted(ask) : inert(ask.questions[0]?.question ?? '').slice(0, LONGEST);
   const buttons = actionsOf(ask);
   return {
     title,
-    body: inert(body ?? '').slice(0, LONGEST),
+    body,
     tag: ask.id,
     actions: buttons.map(({ action, title }) => ({ action, title })),
     requests: Object.fromEntries(buttons.map(({ action, path, body }) => [action, { path, body }])),
   };
 }
 
-/** Whether a notification shows all that is allowed with it: a command, and nothing beside it. @param {Permission} permission */
-function isShownWhole({ command, summary, cwd, diff, paths, url, input }) {
-  if (!command || inert(command).length > LONGEST || diff || url || paths?.length) return false;
-  return Object.values(input ?? {}).every((value) => [command, summary, cwd].includes(/** @type {any} */ (value)));
+/** What is wanted, and what to think twice about. The rest is on the card. @param {Ask} ask */
+function wanted(ask) {
+  const said = inert(ask.permission?.command || titleOf(ask));
+  const shown = said.length > LONGEST ? `${said.slice(0, LONGEST)}…` : said;
+  return [shown, ...warningsOf(ask).map(({ says }) => `⚠ ${says}`)].join('\n');
 }
 
 /** At most two buttons, and none for what should not be one click. @param {Ask} ask */
@@ -91,7 +92,7 @@ function actionsOf(ask) {
   const sender = { via: 'web', ...(recall('name', '') ? { by: recall('name', '') } : {}) };
   const path = pathOf('asks', ask.id, 'answer');
   if (ask.permission) {
-    if (ask.only_at_desk || !isShownWhole(ask.permission)) return [];
+    if (!ask.card?.notification) return [];
     const pressed = { ...sender, via: 'notification' }; // the desk allows from there only what one can show whole
     return [
       { action: 'once', title: t('perm.allowOnce'), path, body: { reply: 'once', ...pressed } },

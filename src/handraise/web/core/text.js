@@ -57,6 +57,13 @@ export function exact(text) {
   });
 }
 
+/** A long text without its middle. @param {string} text @param {number} most */
+export function middle(text, most) {
+  if (text.length <= most) return text;
+  const half = Math.floor((most - 1) / 2);
+  return `${text.slice(0, half)}…${text.slice(-half)}`;
+}
+
 /** A count of characters as people see them. @param {string} text */
 const characters = (text) => [...text].length;
 

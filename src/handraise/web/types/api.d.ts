@@ -53,6 +53,29 @@ export interface Ask {
   doubt?: string;
   /** Of a permission: why an answer link, a notification or a place that does not say for sure who answers can only refuse it. Not there where they can allow it. */
   only_at_desk?: string;
+  /** Of a permission: what people have to see of it. It names fields of the ask. Asks of older desks have none. */
+  card?: {
+    /** What the agent wants: a key of the word catalogue, and what the ask does not say. */
+    heading: {
+      key: string;
+      count?: number;
+      host?: string;
+    };
+    /** What it is about, in the order in which it is read. */
+    parts: ("plan" | "command" | "commands" | "paths" | "url" | "diff" | "arguments" | "approved")[];
+    /** The names in `permission.input` that no other part shows; all, where this is missing. */
+    arguments?: string[];
+    /** The names in `permission.extra.input`, which goes back to the agent with its plan. */
+    approved?: string[];
+    /** Places in `permission.paths` where a link leads elsewhere: see `permission.resolved`. */
+    elsewhere?: number[];
+    /** `permission.summary` says something that no part says. It may be a lie. */
+    claim?: boolean;
+    /** Files are to be changed, and the agent does not show how. */
+    lacks_diff?: boolean;
+    /** The button of a notification may allow it. */
+    notification?: boolean;
+  };
 }
 
 /** What `POST /v1/asks` takes. */

@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from '../vendor/preact.js';
 import { call, pathOf } from '../core/api.js';
 import { Diff } from '../cards/diff.js';
-import { titleOf } from '../cards/permission.js';
+import { titleOf } from '../core/card.js';
 import { find, put } from '../core/desk.js';
 import { href } from '../core/route.js';
 import { t } from '../core/words.js';

@@ -3,7 +3,7 @@
 import { html, useEffect, useRef, useState } from '../vendor/preact.js';
 import { call, reasonOf } from '../core/api.js';
 import { OriginLine } from '../cards/card.js';
-import { titleOf } from '../cards/permission.js';
+import { titleOf } from '../core/card.js';
 import { delivery, outcome, Record } from '../cards/resolved.js';
 import { find, onEvent, put, sessions } from '../core/desk.js';
 import { asked, href } from '../core/route.js';

@@ -1,10 +1,10 @@
 // One run: how it stands, its steps as they go, what waits in them for people, its trace, and what can be done with it.
 
 import { html, useEffect, useMemo, useRef, useState } from '../vendor/preact.js';
-import { focusCard, middle } from '../cards/card.js';
+import { focusCard } from '../cards/card.js';
 import { nameOf } from '../core/keys.js';
 import { asked, go, href } from '../core/route.js';
-import { inert, Plain } from '../core/text.js';
+import { inert, middle, Plain } from '../core/text.js';
 import { moment, t } from '../core/words.js';
 import { Graph, Time } from './run_graph.js';
 import { headingOfStep, StepCards, StepDetails } from './run_step.js';

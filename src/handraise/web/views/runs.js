@@ -2,11 +2,10 @@
 
 import { effect, html, useEffect, useMemo, useState } from '../vendor/preact.js';
 import { call } from '../core/api.js';
-import { middle } from '../cards/card.js';
 import { minute } from '../core/clock.js';
 import { calmly, runsChanged } from '../core/desk.js';
 import { href } from '../core/route.js';
-import { inert } from '../core/text.js';
+import { inert, middle } from '../core/text.js';
 import { ago, t } from '../core/words.js';
 import { StartForm } from './run_start.js';
 import { StateMark, stateText, took } from './run_words.js';

@@ -2,12 +2,11 @@
 
 import { html, useEffect, useId, useState } from '../vendor/preact.js';
 import { post, reasonOf } from '../core/api.js';
-import { middle } from '../cards/card.js';
 import { minute } from '../core/clock.js';
 import { isLoaded, sessions } from '../core/desk.js';
 import { headerOf } from '../core/live.js';
 import { go, href } from '../core/route.js';
-import { inert, Prose } from '../core/text.js';
+import { inert, middle, Prose } from '../core/text.js';
 import { ago, t } from '../core/words.js';
 import { agents, readAgents } from './agents.js';
 import { openAsks, standing, StandingMark } from './states.js';
