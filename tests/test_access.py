@@ -49,6 +49,7 @@ ROUTES = [
     ("POST", "/v1/asks/q1/answer"),
     ("POST", "/v1/asks/q1/reject"),
     ("POST", "/v1/asks/q1/keep-waiting"),
+    ("POST", "/v1/asks/q1/deliver"),
     ("POST", "/v1/asks/q1/withdraw"),
     ("POST", "/v1/asks/q1/link"),
     ("GET", "/v1/asks/q1/showings"),

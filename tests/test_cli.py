@@ -155,7 +155,20 @@ def a_permission(id: str, **changes: Any) -> Ask:
 
 # Help -------------------------------------------------------------------------------------------------------
 
-COMMANDS = ["serve", "demo", "ask", "asks", "answer", "reject", "keep-waiting", "watch", "open", "audit", "doctor"]
+COMMANDS = [
+    "serve",
+    "demo",
+    "ask",
+    "asks",
+    "answer",
+    "reject",
+    "keep-waiting",
+    "deliver",
+    "watch",
+    "open",
+    "audit",
+    "doctor",
+]
 COMMANDS += ["start", "prompt", "abort", "close", "sessions", "agents", "attach", "mcp", "install", "uninstall"]
 COMMANDS += ["run", "trace", "workflows", "cancel", "retry", "rerun", "checkpoint", "worker", "chat", "trust"]
 GROUPS = ["runs", "runs show", "token", "token add", "token list", "token revoke", "store", "store copy"]

@@ -402,3 +402,27 @@ async def test_asks_of_a_subagent_count_for_the_session_that_it_works_for(desk: 
     assert (await told(desk.http.get(session_path("sub")), 200))["parent"] == id
     await told(desk.http.post(path_of("child", "withdraw")), 200)
     assert (await told(desk.http.get(session_path(id)), 200))["open_asks"] == 0
+
+
+# Told again ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_was_not_taken_is_told_again_over_http(desk: Served, agent: Scripted) -> None:
+    agent.on_failure("^fail", "it broke")
+    id = await start(desk.http, "fail")
+    await ended(desk.http, id)
+    await desk.ask(id="lost", questions=[{"question": "Which port?"}], origin={"agent": "scripted", "session": id})
+    await refused(desk.http.post(path_of("lost", "deliver")), 409, "nothing_to_deliver")
+    await desk.answer("lost", "8080")
+    await told(desk.http.post("/v1/deliveries", json={"deliveries": [{"id": "lost", "error": "its turn ended"}]}), 200)
+    await refused((await desk.caller("asker", "ask")).post(path_of("lost", "deliver")), 403, "forbidden")
+    await refused(desk.http.post(path_of("nobody", "deliver")), 404, "ask_not_found")
+    ana = await desk.caller("ana", "answer")
+    await told(ana.post(path_of("lost", "deliver")), 202)
+    await first_event(desk.broker, lambda event: event.ask.id == "lost" and event.ask.delivered_at is not None)
+    assert 'the answer is: "8080"' in agent.prompted[-1].text
+    await refused(ana.post(path_of("lost", "deliver")), 409, "nothing_to_deliver")
+    await desk.ask(id="theirs", origin={"agent": "x", "session": "elsewhere"})
+    await desk.answer("theirs", "Postgres")
+    await told(desk.http.post("/v1/deliveries", json={"deliveries": [{"id": "theirs", "error": "gone"}]}), 200)
+    await refused(ana.post(path_of("theirs", "deliver")), 409, "session_ended")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from handraise.agents import AgentSettings, Asker, Reply, Start
 from handraise.agents.scripted import ScriptedSession
-from handraise.asks import Answer, Ask, Handling, Option, Origin, Question
+from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question
 from handraise.broker import Broker
-from handraise.errors import AgentFailed, PluginNotFound, SessionEnded, SettingsError
+from handraise.errors import AgentFailed, NothingToDeliver, PluginNotFound, SessionEnded, SettingsError
 from handraise.events import Asked, Delivered
 from handraise.stores import Store
 from handraise.tables.sessions import NewSession, SessionRecord, Sessions
@@ -366,3 +367,95 @@ async def test_an_adapter_that_breaks_leaves_no_answer_without_a_word(store: Sto
         await office.open()
         await office.until(session.id, "failed")
         assert (await told(office, ask.id)).delivery_error is not None
+
+
+# Told again ---------------------------------------------------------------------------------------------------------
+
+
+async def not_taken(office: Office, forgetful: Forgetful, answer: Answer) -> tuple[str, Ask]:
+    """A session whose agent could not take the answer, and the ask. The agent works again."""
+    session = await office.start("database")
+    ask = await office.asked()
+    await office.close()
+    forgetful.is_gone = True
+    async with Broker(office.store, clock=office.clock) as desk:
+        await desk.answer(ask.id, answer)
+    await office.open()
+    await office.until(session.id, "failed")
+    ask = await told(office, ask.id)
+    forgetful.is_gone = False
+    return session.id, ask
+
+
+async def taken_at_last(office: Office, id: str) -> Ask:
+    async with asyncio.timeout(PATIENCE):
+        async for event in office.broker.events(after=0):
+            if isinstance(event, Delivered) and event.ask.id == id and event.ask.delivered_at is not None:
+                return event.ask
+    raise AssertionError("the desk closed")
+
+
+async def test_an_answer_that_an_agent_could_not_take_is_told_again(store: Store, tmp_path: Path) -> None:
+    agent = Forgetful()
+    agent.on_question("^database", DATABASE)
+    async with an_office(store, agent, tmp_path) as office:
+        session, ask = await not_taken(office, agent, Answer(answers=(("Postgres",),), by="ana"))
+        for _ in range(2):  # the second one changes nothing
+            await office.broker.sessions.deliver_again(ask, at=office.clock.now())
+        await office.until(session, "idle")
+        taken = await taken_at_last(office, ask.id)
+        heard = [prompt.text for prompt in agent.prompted if prompt.text != "database"]
+        assert len(heard) == 1
+        assert '"Which database?"; the answer is: "Postgres".' in heard[0]
+        with pytest.raises(NothingToDeliver):
+            await office.broker.sessions.deliver_again(taken, at=office.clock.now())
+
+
+class Renumbering(Forgetful):
+    """An agent that calls what it asks by a new id after it was gone, as real ones do."""
+
+    async def open(self, asker: Asker, start: Start) -> ScriptedSession:
+        cut = start.cut if start.cut is None else replace(start.cut, handle={"turns": 7})
+        return await super().open(asker, replace(start, cut=cut))
+
+
+async def test_a_grant_that_is_told_again_grants_nothing(store: Store, tmp_path: Path) -> None:
+    agent = Renumbering()
+    agent.on_permission("database|make", Permission(tool="Bash", summary="Build", command="make"))
+    async with an_office(store, agent, tmp_path) as office:
+        session, ask = await not_taken(office, agent, Answer(reply="once", by="ana"))
+        await office.broker.sessions.deliver_again(ask, at=office.clock.now())
+        again = await office.asked(2)
+        assert again.id != ask.id and again.state == "asked"
+        await office.until(session, "waiting")
+
+
+async def test_what_waits_was_taken_or_is_not_ours_cannot_be_told_again(office: Office) -> None:
+    await office.start("database")
+    ask = await office.asked()
+    sessions = office.broker.sessions
+    with pytest.raises(NothingToDeliver, match="it is asked"):
+        await sessions.deliver_again(ask, at=office.clock.now())
+    await office.broker.open(Ask(id="theirs", questions=(DATABASE,), origin=Origin(agent="x", session="elsewhere")))
+    await office.broker.answer("theirs", Answer(answers=(("Postgres",),)))
+    with pytest.raises(NothingToDeliver, match="on its way"):
+        await sessions.deliver_again(await office.broker.get("theirs"), at=office.clock.now())
+    await office.broker.report([("theirs", "it was gone")])
+    with pytest.raises(SessionEnded):
+        await sessions.deliver_again(await office.broker.get("theirs"), at=office.clock.now())
+
+
+async def test_what_nobody_came_for_in_time_is_taken_by_the_next_worker(
+    store: Store, agent: Scripted, tmp_path: Path
+) -> None:
+    async with an_office(store, agent, tmp_path) as office:
+        session = await office.start("database")
+        ask = await office.asked()
+        await office.close()
+        async with Broker(store, clock=office.clock) as desk:
+            await desk.answer(ask.id, Answer(answers=(("Postgres",),), by="ana"))
+            await office.clock.advance(61)
+            while (await desk.get(ask.id)).delivery_error is None:
+                await asyncio.sleep(0.01)
+            worker = Worker(desk, desk.sessions, Agents(lambda name: AgentSettings()), name="w", clock=office.clock)
+            assert [left.id for left in await worker.left_open(session.id)] == [ask.id]

@@ -8,6 +8,7 @@
     ├── AnswerDoesNotFit       the answer does not fit the questions; the ask stays open
     ├── AlreadyAnswered        somebody else won; says who, where, when and with what
     ├── AskWithdrawn           nobody waits for an answer any more
+    ├── NothingToDeliver       the ask has no answer that its agent could not take
     ├── Rejected               the outcome of an ask: a person or policy said no
     ├── Withdrawn              the outcome of an ask: the agent stopped waiting
     ├── CursorTooOld           events after that cursor were pruned; list the asks again
@@ -77,6 +78,7 @@ __all__ = [
     "HandraiseError",
     "InputDoesNotFit",
     "MessagesGone",
+    "NothingToDeliver",
     "OutputDoesNotFit",
     "Overloaded",
     "PartChanged",
@@ -227,6 +229,14 @@ class SessionNotFound(HandraiseError):
 
     def __init__(self, id: str) -> None:
         super().__init__(f"there is no session {id!r}", id=id)
+
+
+class NothingToDeliver(HandraiseError):
+    code = "nothing_to_deliver"
+    status = 409
+
+    def __init__(self, id: str, problem: str) -> None:
+        super().__init__(f"nothing of ask {id!r} is to be delivered again: {problem}", id=id)
 
 
 class SessionEnded(HandraiseError):

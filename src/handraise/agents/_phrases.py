@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handraise.asks import Answer, Ask
 
-__all__ = ["by_policy", "refusal", "told_later"]
+__all__ = ["answer_told_again", "by_policy", "refusal", "told_later"]
 
 
 def refusal(ask: Ask, answer: Answer) -> str:
@@ -40,6 +40,19 @@ def by_policy(answer: Answer) -> str:
     if name == "carried":  # a person was, and the agent of an attempt before has it
         return "; ".join(answer.why)
     return f"chosen by policy {name}, no person was asked"
+
+
+def answer_told_again(ask: Ask, answer: Answer) -> str:
+    """For a prompt, where the agent could not take the answer. It grants nothing."""
+    permission = ask.permission
+    wanted = (
+        "" if permission is None else f"to be allowed: {permission.command or permission.summary or permission.tool}"
+    )
+    pairs = zip(ask.questions, answer.answers or (), strict=False)
+    words = "; ".join(f'"{", ".join(map(question.label_of, values))}"' for question, values in pairs if values)
+    again = "it was not done; if you still need it, do it now, and you may be asked again"
+    told = told_later(ask, answer, wanted=wanted, answered=f"; the answer is: {words}.", again=again)
+    return f"An answer did not reach you before. {told}"
 
 
 def told_later(ask: Ask, answer: Answer, *, wanted: str, answered: str, again: str) -> str:

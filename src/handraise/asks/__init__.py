@@ -247,6 +247,9 @@ class Answer:
         return (self.answers, self.reply, self.rejected) == (other.answers, other.reply, other.rejected)
 
 
+NOBODY_CAME = "nobody has come for it yet; it is kept"  # the error of a delivery that may still happen
+
+
 class Judgement(NamedTuple):
     """What a desk finds out about a permission, once, when it is asked. It is stored with the ask and told with it."""
 

@@ -15,7 +15,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from handraise.asks import Answer, Ask, Judgement
+from handraise.asks import NOBODY_CAME, Answer, Ask, Judgement
 from handraise.asks.card import to_card
 from handraise.errors import AlreadyAnswered, AskWithdrawn, HandraiseError
 from handraise.policies import Forward, Verdict
@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 SETTLED = frozenset({"answered", "rejected", "withdrawn"})
-NOBODY_CAME = "nobody has come for it yet; it is kept"
 BY_UNSEEN = "policy:unseen"  # who gave an answer because nobody could be asked
 BY_AGENT = "agent"  # who gave an answer that an agent learned without us
 

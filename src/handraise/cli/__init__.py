@@ -21,6 +21,7 @@ from handraise.cli import (
     chat,
     checkpoint,
     close,
+    deliver,
     demo,
     doctor,
     install,
@@ -88,7 +89,7 @@ for command in (serve, worker, install, demo, start, prompt, abort, close, sessi
     command.add_to(app)
 for command in (run, runs, trace, workflows, cancel, retry, rerun, checkpoint):
     command.add_to(app)
-for command in (ask, asks, answer, reject, keep_waiting, watch, rules, trust, audit, token, store):
+for command in (ask, asks, answer, reject, keep_waiting, deliver, watch, rules, trust, audit, token, store):
     command.add_to(app)
 for command in (channels, open_page, doctor):
     command.add_to(app)

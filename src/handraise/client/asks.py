@@ -99,6 +99,10 @@ class Asks:
     async def keep_waiting(self, id: str) -> Ask:
         return _ask(await self._connection.call("POST", path("asks", id, "keep-waiting"), body={}))
 
+    async def deliver_again(self, id: str) -> Ask:
+        """Have the agent told an answer that it could not take. Raises NothingToDeliver, SessionEnded."""
+        return _ask(await self._connection.call("POST", path("asks", id, "deliver"), body={}))
+
     # Showing ----------------------------------------------------------------------------------------------
 
     async def link(self, id: str, *, by: str, via: str) -> str:

@@ -191,6 +191,21 @@ _ROUTES = (
         refusals=("too_large", "ask_not_found", *_SETTLED, "store_failed"),
     ),
     _Route(
+        "POST /v1/asks/{id}/deliver",
+        "deliver_again",
+        "Have an agent that was started here told an answer that it could not take",
+        scope="answer",
+        replies={202: ("Ask", "It will be told so. Whether it took the answer is told as always.")},
+        refusals=(
+            "too_large",
+            "ask_not_found",
+            "nothing_to_deliver",
+            "session_not_found",
+            "session_ended",
+            "store_failed",
+        ),
+    ),
+    _Route(
         "POST /v1/asks/{id}/withdraw",
         "withdraw_an_ask",
         "Say that the agent no longer waits, and what a person told it in its own terminal, where that is known",
@@ -1416,6 +1431,13 @@ _REFUSALS = {
         "agents: no 'clippy'; there are acp, claude, opencode",
         fields={"family": _TEXT, "name": _TEXT, "names": _list(_TEXT)},
         facts={"family": "agents", "name": "clippy", "names": ["acp", "claude", "opencode"]},
+    ),
+    "nothing_to_deliver": _Refusal(
+        409,
+        "The ask has no answer that its agent could not take.",
+        "nothing of ask 'deploy-17' is to be delivered again: its agent has the answer",
+        fields={"id": _TEXT},
+        facts={"id": "deploy-17"},
     ),
     "session_ended": _Refusal(
         409,

@@ -1,7 +1,8 @@
 """Sessions as the desk knows them: conversations with agents, what people want of them, and what was said.
 
 One that an ask mentions first only has a record. One that was started here belongs to a worker, who alone writes its
-state; what people want of it (a prompt, an abort, its end) is an **order**, written down here and carried out there.
+state; what people want of it (a prompt, an abort, its end, an answer told again) is an **order**, written down here and
+carried out there.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic_core import to_json
 
 from handraise.agents import Message, Mode
-from handraise.asks import Handling, Origin
-from handraise.errors import SessionEnded, SessionNotFound
+from handraise.asks import Ask, Handling, Origin
+from handraise.errors import NothingToDeliver, SessionEnded, SessionNotFound
 from handraise.stores import Database, Row, Statement, writable
 from handraise.tables.keys import Keys
 from handraise.wire import handling_fields, parse_handling, time_text
@@ -31,7 +32,7 @@ TOPIC = "sessions"
 NOBODY = ""  # the worker of a session whose machine is gone, and whose step began again elsewhere
 
 State = Literal["running", "idle", "failed", "done"]
-Kind = Literal["prompt", "abort", "close"]
+Kind = Literal["prompt", "abort", "close", "deliver"]
 
 _COLUMNS = """
 select id, agent, parent, cwd, machine, created_at,
@@ -119,8 +120,13 @@ class Order:
     id: str
     session: str
     kind: Kind
-    text: str
+    text: str  # of a delivery: the id of the ask
     started: bool  # the turn of a prompt has begun
+
+    @property
+    def ends_turn(self) -> bool:
+        """It does not wait for the turn that is under way."""
+        return self.kind in ("abort", "close")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +317,20 @@ class Sessions:
             (self._keys.make(at), session, kind, writable(text), at),
         )
         await self._database.write_all(order, *beside, topic=TOPIC)
+
+    async def deliver_again(self, ask: Ask, *, at: int) -> None:
+        """Have the session's worker tell the agent an answer that it could not take. Said twice, it is done once.
+
+        Raises NothingToDeliver where there is no such answer, and SessionEnded where the session is not ours to steer.
+        """
+        if ask.answer is None:
+            raise NothingToDeliver(ask.id, f"it is {ask.state}")
+        if ask.delivered_at is not None:
+            raise NothingToDeliver(ask.id, "its agent has the answer")
+        if ask.delivery_error is None:
+            raise NothingToDeliver(ask.id, "its answer is on its way")
+        if ask.id not in [order.text for order in await self.orders(ask.origin.root) if order.kind == "deliver"]:
+            await self.order(ask.origin.root, "deliver", ask.id, at=at)
 
     async def messages(self, session: str, *, after: str = "", limit: int = 200) -> list[SaidMessage]:
         """What was said after `after`, the oldest first; of more than `limit` the first ones."""

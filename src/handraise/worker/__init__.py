@@ -22,7 +22,7 @@ from typing import Protocol, Self
 from urllib.parse import urlsplit
 
 from handraise.agents import HandlingAsker, Start, Watchable
-from handraise.asks import Answer, Ask, Handling, State
+from handraise.asks import NOBODY_CAME, Answer, Ask, Handling, State
 from handraise.asks.places import resolve
 from handraise.clock import Clock
 from handraise.errors import (
@@ -216,8 +216,20 @@ class Worker:
             ask
             for ask in asks
             if ask.state == "asked"
-            or (ask.state in ("answered", "rejected") and ask.delivered_at is None and ask.delivery_error is None)
+            or (
+                ask.state in ("answered", "rejected")
+                and ask.delivered_at is None
+                and ask.delivery_error in (None, NOBODY_CAME)
+            )
         )
+
+    async def not_taken(self, session: str, id: str) -> Ask | None:
+        """The ask of this session or its subagents, if its agent could not take the answer."""
+        for each in (session, *await self.sessions.children(session)):
+            async for ask in self.desk.asks(session=each):
+                if ask.id == id:
+                    return ask if ask.delivered_at is None and ask.delivery_error is not None else None
+        return None
 
     def halted(self, session: str) -> None:
         self._halted.add(session)

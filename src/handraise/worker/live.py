@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from handraise.agents import Cut, Haltable, Message, Reply, Session, Start
 from handraise.agents._handled import Handled
+from handraise.agents._phrases import answer_told_again
 from handraise.errors import HandraiseError
 from handraise.tables.sessions import Order, SessionRecord
 from handraise.worker.port import SessionPort
@@ -62,7 +64,7 @@ class LiveSession:
                 continue
             self._orders[order.id] = order
             self._has_order.set()
-            if order.kind != "prompt" and self._turn is not None:
+            if order.ends_turn and self._turn is not None:
                 await self._abort("it was aborted")
 
     def stop(self) -> None:
@@ -128,7 +130,20 @@ class LiveSession:
             self._result = _Result("done")
             await self._end(order)
             return False
+        if order.kind == "deliver":
+            return await self._deliver(order)
         return await self._run_turn(order)
+
+    async def _deliver(self, order: Order) -> bool:
+        """Tell the agent in words what it could not take before. Words grant nothing: what it does is asked anew."""
+        ask = await self._worker.not_taken(self._record.id, order.text)
+        if ask is None or ask.answer is None:
+            return True
+        if not await self._run_turn(replace(order, text=answer_told_again(ask, ask.answer))):
+            return False
+        if self._result is not None and self._result.reply is not None:
+            self._worker.desk.delivered(ask.id)
+        return True
 
     async def _end(self, order: Order) -> None:
         """The order is carried out. How the session is after it goes into the same commit: a worker that died in
@@ -143,13 +158,14 @@ class LiveSession:
     async def _run_turn(self, order: Order) -> bool:
         if not order.started:
             await self._worker.sessions.begin(order, at=self._now())
-            await self._worker.sessions.said(self._record.id, Message(role="person", text=order.text), at=self._now())
+            role: Literal["person", "notice"] = "person" if order.kind == "prompt" else "notice"
+            await self._worker.sessions.said(self._record.id, Message(role=role, text=order.text), at=self._now())
         await self._write("running")
         self._aborted = ""
         turn = self._turn = asyncio.create_task(self._turn_of(order))
         self._port.active()
         try:
-            if any(later.kind != "prompt" for later in self._orders.values()):  # that was said before it began
+            if any(later.ends_turn for later in self._orders.values()):  # that was said before it began
                 await self._abort("it was aborted")
             said = await turn
         except asyncio.CancelledError:

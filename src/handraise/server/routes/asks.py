@@ -73,6 +73,7 @@ class AskRoutes:
             "reject": self._reject,
             "keep-waiting": self._keep_waiting,
             "withdraw": self._withdraw,
+            "deliver": self._deliver,
             "link": self._link,
             "showings": self._showed,
         }
@@ -244,6 +245,14 @@ class AskRoutes:
         await read_body(scope, receive)
         stored = await self._seen(token, id)
         await self._tell(send, await self._broker.keep_waiting_stored(stored.id, source=source_of(scope)))
+
+    async def _deliver(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
+        """Once more, where the agent could not take the answer. The worker of its session does it."""
+        token = require(scope, "answer")
+        await read_body(scope, receive)
+        stored = await self._seen(token, id)
+        await self._broker.sessions.deliver_again(stored.ask(), at=self._broker.clock.now())
+        await self._tell(send, stored, status=202)
 
     async def _withdraw(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "ask")

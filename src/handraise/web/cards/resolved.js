@@ -3,7 +3,7 @@
 
 import { html, useState } from '../vendor/preact.js';
 import { draftOf } from '../core/drafts.js';
-import { sendingOf } from '../core/outbox.js';
+import { deliverAgain, sendingOf } from '../core/outbox.js';
 import { exact, inert, Plain, Prose } from '../core/text.js';
 import { duration, moment, t } from '../core/words.js';
 import { draftFor, entriesOf } from './question_draft.js';
@@ -96,12 +96,21 @@ export function Resolved({ ask, isTold }) {
     html`<p class="delivery" data-delivery=${taken} dir="auto">
       ${taken === 'failed' && html`<span aria-hidden="true">⚠ </span>`}${delivery(ask)}
     </p>`}
+    ${taken === 'failed' && html`<${Again} ask=${ask} />`}
     <${Unsent} ask=${ask} />
     <details class="record">
       <summary>${t('card.shown')}</summary>
       <${Record} ask=${ask} />
     </details>
   `;
+}
+
+/** Tries once more to tell the agent. @param {{ask: Ask}} props */
+function Again({ ask }) {
+  const [said, setSaid] = useState('');
+  const press = () => deliverAgain(ask.id).then(() => setSaid(t('state.accepted', { agent: inert(ask.origin.agent) })), (error) => setSaid(troubleText(error, ask)));
+  if (said) return html`<p role="status" dir="auto">${said}</p>`;
+  return html`<button type="button" class="quiet" data-action="deliver" onClick=${press}>${t('action.retry')}</button>`;
 }
 
 /** All that was asked and offered, as it was. @param {{ask: Ask}} props */

@@ -51,6 +51,9 @@ export const give = (id, output) => send(id, pathOf('checkpoints', id), { output
 /** Push a deadline back. @param {string} id */
 export const keepWaiting = async (id) => put(await post(pathOf('asks', id, 'keep-waiting')));
 
+/** Have the agent told what it could not take. @param {string} id */
+export const deliverAgain = (id) => post(pathOf('asks', id, 'deliver'));
+
 /**
  * @param {string} id @param {string} path @param {unknown} body
  * @returns {Promise<boolean>} whether the desk has it

@@ -1242,6 +1242,12 @@ export interface PluginNotFound {
   names: string[];
 }
 
+export interface NothingToDeliver {
+  error: "nothing_to_deliver";
+  message: string;
+  id: string;
+}
+
 export interface SessionEnded {
   error: "session_ended";
   message: string;
@@ -1436,6 +1442,7 @@ export type Refusal =
   | ChatNotFound
   | ChatBusy
   | PluginNotFound
+  | NothingToDeliver
   | SessionEnded
   | AskDiffers
   | AlreadyAnswered
