@@ -2442,7 +2442,7 @@ _ASK_BODY = {
             "options": [{"label": "SQLite", "description": "one file"}, {"label": "Postgres"}],
         }
     ],
-    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/home/ana/shop"},
+    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/home/ana/shop", "machine": "laptop"},
     "question_timeout": 600,
 }
 _ASK = {
@@ -2461,7 +2461,7 @@ _ASK = {
         }
     ],
     "permission": None,
-    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/home/ana/shop"},
+    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/home/ana/shop", "machine": "laptop"},
     "state": "answered",
     "asked_at": "2026-01-01T12:00:00.000Z",
     "deadline": "2026-01-01T12:10:00.000Z",
@@ -2567,7 +2567,7 @@ _EXAMPLES: dict[str, Any] = {
         "run": None,
         "step": None,
         "cwd": "/home/ana/shop",
-        "machine": None,
+        "machine": "laptop",
         "answers": [["Postgres"]],
         "reply": None,
         "scope": None,
@@ -2611,7 +2611,7 @@ _EXAMPLES: dict[str, Any] = {
         "managed": False,
         "parent": None,
         "cwd": "/home/ana/shop",
-        "machine": None,
+        "machine": "laptop",
         "run": None,
         "step": None,
         "mode": None,
