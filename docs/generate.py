@@ -449,8 +449,9 @@ DESK = {
     "`https://desk.example.com`. Without it, where it listens. It answers to that host name.",
     "tls_cert": "A file with the desk's certificate, in PEM format, to serve https ([how to](../howto/phone.md)).",
     "tls_key": "The file with the private key of that certificate, in PEM format.",
-    "keep_days": f"Days after which events and settled asks are [pruned](../howto/audit.md#what-is-kept), 1 to "
-    f"{config.MOST_DAYS:,}. Without it they are kept for ever. Open asks always stay.",
+    "keep_days": f"Days after which events, settled asks, and sessions and chats that are over are "
+    f"[pruned](../howto/audit.md#what-is-kept), 1 to {config.MOST_DAYS:,}. Without it they are kept "
+    "for ever. Open asks always stay.",
     "lease": f"Seconds after which a worker that says nothing counts as dead, and others take over its runs, "
     f"{config.SHORTEST_LEASE} to {config.LONGEST_LEASE:,}.",
     "inspect": "Keep the raw messages of agents for a while, for the [inspector](../howto/inspector.md).",

@@ -14,17 +14,20 @@ import jsonschema_rs
 import pytest
 
 from handraise import Desk
+from handraise.agents import Message
 from handraise.app import open_store
-from handraise.asks import Answer, Ask, Option, Question
+from handraise.asks import Answer, Ask, Option, Origin, Question
 from handraise.broker import Broker
 from handraise.broker.pruning import MOST_AT_ONCE
 from handraise.channels.terminal import Terminal
+from handraise.chat.transcript import Transcript
 from handraise.client import Client
 from handraise.config import Settings, load
 from handraise.errors import AskNotFound, CursorTooOld, SettingsError
 from handraise.server.openapi import document
 from handraise.stores import Change, Query, Store
 from handraise.stores.sqlite import MEMORY, SqliteStore
+from handraise.tables.sessions import NewSession, Sessions
 from handraise.testing import FakeClock, an_ask
 from handraise.wire import StoredEvent
 from serving import PATIENCE, Served, eventually, listening, path_of, serving, told
@@ -628,3 +631,86 @@ def _loaded(folder: Path, *, own: str, project: str | None = None) -> Settings:
     if project is not None:
         (work / "handraise.toml").write_text(project)
     return load({"XDG_CONFIG_HOME": str(folder), "HANDRAISE_HOME": str(folder)}, cwd=work)
+
+
+# Sessions and chats -----------------------------------------------------------------------------------------
+
+
+async def rows(store: Store, table: str) -> list[str]:
+    return [id for (id,) in await store.read(f"select id from {table} order by id")]
+
+
+async def forget_all(store: Store, forget: Callable[..., Awaitable[int]], *, before: int = FAR) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while await forget(before=before, limit=2):
+            pass
+
+
+async def test_sessions_that_are_over_go_with_what_was_said_in_them(store: Store) -> None:
+    sessions, old = Sessions(store), 1_000
+    for id in ("ended", "works", "ordered", "in a run", "young"):
+        wanted = NewSession(id=id, agent="x", prompt="p", run="r1" if id == "in a run" else None)
+        await sessions.create(wanted, worker="w", machine=None, at=5_000 if id == "young" else old)
+        await sessions.said(id, Message(role="agent", text="done"), at=old)
+        for order in await sessions.orders(id):
+            if id != "ordered":
+                await sessions.done(order, at=old)
+        if id != "works":
+            await sessions.write(id, state="idle", at=5_000 if id == "young" else old, worker="w")
+    await store.write(
+        "insert into runs (id, workflow, file, cwd, input, state, epoch, idle_claims, cancelled, created_at, "
+        "created_by, updated_at) values ('r1', 'w', 'f', '/', '{}', 'open', 1, 0, 0, 1, 'ana', 1)"
+    )
+    async with Broker(store) as broker:
+        await broker.open(an_ask(id="open", session="asking"))
+        await broker.open(an_ask(id="child", session="asking/child", parent="parent"))
+        await sessions.mention(Origin(agent="x", session="parent"), at=old)
+        await sessions.mention(Origin(agent="x", session="mentioned"), at=old)
+        await store.write("update sessions set created_at = 1 where id like 'asking%'")
+        await forget_all(store, sessions.forget, before=4_000)
+        kept = ["asking", "asking/child", "in a run", "ordered", "parent", "works", "young"]
+        assert sorted(await rows(store, "sessions")) == sorted(kept)
+        assert [id for (id,) in await store.read("select distinct session from orders")].count("ended") == 0
+        assert [id for (id,) in await store.read("select distinct session from messages")].count("ended") == 0
+        await sessions.mention(Origin(agent="x", session="mentioned"), at=9)  # it comes back, and has a record again
+        assert (await sessions.get("mentioned")).created_at == 9
+
+
+async def test_chats_that_nobody_wrote_in_go_and_one_that_asks_stays(store: Store) -> None:
+    transcript = Transcript(store)
+    for id, state, at in (
+        ("old", "idle", 1),
+        ("asks", "asking", 1),
+        ("writes", "writing", 1),
+        ("young", "idle", 9_000),
+    ):
+        await store.write(
+            "insert into chats (id, title, model, state, version, created_at, updated_at) "
+            "values (?, 't', 'm', ?, 1, ?, ?)",
+            *(id, state, at, at),
+        )
+        for number in range(5):
+            await store.write(
+                "insert into chat_messages (id, chat, role, state, blocks, at, version) "
+                "values (?, ?, 'user', 'done', '[]', 1, 1)",
+                *(f"{id} {number}", id),
+            )
+    await forget_all(store, transcript.forget, before=4_000)
+    assert await rows(store, "chats") == ["asks", "writes", "young"]
+    assert len(await rows(store, "chat_messages")) == 15
+
+
+async def test_a_desk_that_keeps_for_some_days_forgets_sessions_by_itself(store: Store) -> None:
+    clock = FakeClock()
+    async with Broker(store, clock=clock, keep=KEEP, taken_within=None) as broker:
+        await settle(broker, "answered")
+        assert await rows(store, "sessions") == ["s1"]
+        await clock.advance(31 * DAY)
+
+        async def is_gone() -> bool:
+            await clock.advance(60)
+            return await rows(store, "sessions") == ["other"]
+
+        await broker.open(an_ask(id="newest", session="other"))  # the newest event always stays
+        await broker.withdraw("newest")
+        await until(is_gone)

@@ -24,7 +24,7 @@ from handraise.broker.deadlines import Deadlines
 from handraise.broker.deliveries import Deliveries
 from handraise.broker.feed import LONGEST_PAGE, Feeds
 from handraise.broker.presence import Presence
-from handraise.broker.pruning import prune_in_turn
+from handraise.broker.pruning import Forget, prune_in_turn
 from handraise.broker.unseen import Unseen
 from handraise.broker.waits import Waits
 from handraise.clock import Clock, SystemClock, give_way
@@ -103,6 +103,7 @@ class Broker:
         self.rules = rules or Rulebook(store)
         self.handling = handling or Handling()
         self.counts = Counts()
+        self.forgetting: list[Forget] = [self.sessions.forget]  # what goes with the oldest events
         self._keep = keep
         self._opening: dict[str, tuple[str, Ask]] = {}
         self._remembered: dict[str, Ask] = {}
@@ -148,6 +149,7 @@ class Broker:
                     counts=self.counts,
                     showings=self.showings,
                     links=self.links,
+                    forgetting=self.forgetting,
                 )
             )
             self._stack.callback(pruning.cancel)

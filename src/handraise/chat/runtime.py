@@ -68,6 +68,7 @@ class Chats:
     async def __aenter__(self) -> Self:
         await self._writer.__aenter__()
         self._broker.commit_hooks[AGENT] = self
+        self._broker.forgetting.append(self.transcript.forget)
         self._hush = self.transcript.hear(self._wake.set)
         self._wake.set()
         self._serving = asyncio.create_task(self._serve())
@@ -83,6 +84,7 @@ class Chats:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         del self._broker.commit_hooks[AGENT]
+        self._broker.forgetting.remove(self.transcript.forget)
         await self._writer.__aexit__(kind, value, trace)
 
     def hear(self, listener: Callable[[Piece], None]) -> Callable[[], None]:

@@ -180,6 +180,28 @@ class Transcript:
             ("delete from chat_messages where chat = ?", (id,)), ("delete from chats where id = ?", (id,)), topic=TOPIC
         )
 
+    async def forget(self, *, before: int, limit: int) -> int:
+        """Forget chats that nobody wrote in since, unless one waits for somebody: at most about `limit` rows.
+
+        Returns how many rows went; 0 means that was all.
+        """
+        over = "updated_at < ? and state = 'idle' and not exists (select 1 from asks where asks.session = chats.id)"
+        old = f"select id from chats where {over} order by updated_at, id limit 1"  # noqa: S608 - our own words
+        found = await self._database.read(old, before)
+        if not found:
+            return 0
+        ((chat,),) = found
+        some = "select id from chat_messages where chat = ? limit ?"
+        gone = await self._database.write(
+            f"delete from chat_messages where id in ({some}) returning id",  # noqa: S608
+            chat,
+            limit,
+        )
+        if gone:
+            return len(gone)
+        delete = f"delete from chats where id = ? and {over} returning id"  # noqa: S608
+        return len(await self._database.write(delete, chat, before, topic=TOPIC))
+
     # What people say ----------------------------------------------------------------------------------------
 
     async def say(self, chat: str, text: str, *, nonce: str | None, at: int) -> str | None:

@@ -34,6 +34,15 @@ NOBODY = ""  # the worker of a session whose machine is gone, and whose step beg
 State = Literal["running", "idle", "failed", "done"]
 Kind = Literal["prompt", "abort", "close", "deliver"]
 
+MOST_FORGOTTEN = 50  # sessions in one commit
+
+# Nothing is under way, nobody is asked, and no ask, subagent or open run refers to it.
+_OVER = """coalesce(updated_at, created_at) < ? and (state is null or state <> 'running')
+and not exists (select 1 from orders where orders.session = sessions.id and done_at is null)
+and not exists (select 1 from asks where asks.session = sessions.id)
+and not exists (select 1 from sessions as child where child.parent = sessions.id)
+and not exists (select 1 from runs where runs.id = sessions.run and runs.state = 'open')"""
+
 _COLUMNS = """
 select id, agent, parent, cwd, machine, created_at,
     (select count(*) from asks where asks.session = sessions.id and asks.state = 'asked')
@@ -348,6 +357,34 @@ class Sessions:
         sql, values = _saying(session, after=after, before=before)
         rows = await self._database.read_page(sql, *values, limit, contents=("text", "extra"), most=most)
         return [WrittenMessage._make(row) for row in rows]
+
+    async def forget(self, *, before: int, limit: int) -> int:
+        """Forget sessions that are over and old, with what was said and ordered in them: at most about `limit` rows.
+
+        Returns how many rows went; 0 means that was all.
+        """
+        self._known.clear()  # another desk may have forgotten one
+        old = f"select id from sessions where created_at < ? and {_OVER} order by created_at, id limit ?"  # noqa: S608
+        ids = [id for (id,) in await self._database.read(old, before, before, MOST_FORGOTTEN)]
+        if not ids:
+            return 0
+        theirs = f"({', '.join('?' * len(ids))})"
+        for table in ("messages", "orders", "wires"):
+            some = f"select id from {table} where session in {theirs} limit ?"  # noqa: S608 - our own words, here and below
+            gone = await self._database.write(
+                f"delete from {table} where id in ({some}) returning id",  # noqa: S608
+                *ids,
+                limit,
+            )
+            if gone:
+                return len(gone)
+        rows = await self._database.write(
+            f"delete from sessions where id in {theirs} and {_OVER} returning id",  # noqa: S608
+            *ids,
+            before,
+            topic=TOPIC,
+        )
+        return len(rows)
 
     # What the worker writes -------------------------------------------------------------------------------
 
