@@ -404,6 +404,44 @@ async def test_asks_of_a_subagent_count_for_the_session_that_it_works_for(desk: 
     assert (await told(desk.http.get(session_path(id)), 200))["open_asks"] == 0
 
 
+# Repeated -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_is_started_twice_under_one_id_is_one(desk: Served, agent: Scripted) -> None:
+    body = {"agent": "scripted", "prompt": "hello", "id": "nightly-7", "question_timeout": 60}
+    first = await told(desk.http.post("/v1/sessions", json=body), 201)
+    assert first["id"] == "nightly-7"
+    await ended(desk.http, "nightly-7")
+    again = await told(desk.http.post("/v1/sessions", json=body), 200)
+    assert (again["id"], again["state"]) == ("nightly-7", "idle")
+    await told(desk.http.post(session_path("nightly-7", "prompt"), json={"prompt": "more"}), 202)
+    await told(desk.http.post("/v1/sessions", json=body), 200)
+    for other in ({"prompt": "something else"}, {"question_timeout": 61}, {"stale_after": 5}, {"mode": "plan"}):
+        await refused(desk.http.post("/v1/sessions", json=body | other), 409, "session_differs")
+    await ended(desk.http, "nightly-7")
+    assert [prompt.text for prompt in agent.prompted] == ["hello", "more"]
+
+
+async def test_two_calls_at_once_start_one_session(desk: Served, agent: Scripted) -> None:
+    body = {"agent": "scripted", "prompt": "hello", "id": "once"}
+    replies = await asyncio.gather(*(desk.http.post("/v1/sessions", json=body) for _ in range(5)))
+    assert {reply.status_code for reply in replies} <= {200, 201}
+    await ended(desk.http, "once")
+    assert len(agent.prompted) == 1
+
+
+@pytest.mark.parametrize("id", ["", ".", "..", "a/b", "a b", "\x1b[31m", "x" * 201, 7, "-x"])
+async def test_an_id_that_is_none_is_refused(desk: Served, id: Any) -> None:
+    body = {"agent": "scripted", "prompt": "hello", "id": id}
+    await refused(desk.http.post("/v1/sessions", json=body), 400, "bad_request")
+
+
+async def test_a_session_that_was_only_mentioned_keeps_its_id(desk: Served) -> None:
+    await desk.ask(id="q", origin={"agent": "scripted", "session": "theirs"})
+    body = {"agent": "scripted", "prompt": "hello", "id": "theirs"}
+    await refused(desk.http.post("/v1/sessions", json=body), 409, "session_differs")
+
+
 # Told again ---------------------------------------------------------------------------------------------------------
 
 

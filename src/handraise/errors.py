@@ -13,6 +13,7 @@
     ├── Withdrawn              the outcome of an ask: the agent stopped waiting
     ├── CursorTooOld           events after that cursor were pruned; list the asks again
     ├── SessionNotFound
+    ├── SessionDiffers         a session of that id was started before, with other content
     ├── SessionEnded           the conversation is over and takes no further prompt
     ├── ChatNotFound
     ├── ChatBusy               a reply is being written, or what was wanted does not go with the chat's last message
@@ -91,6 +92,7 @@ __all__ = [
     "RuleNotFound",
     "RunEnded",
     "RunNotFound",
+    "SessionDiffers",
     "SessionEnded",
     "SessionNotFound",
     "SettingsError",
@@ -237,6 +239,14 @@ class NothingToDeliver(HandraiseError):
 
     def __init__(self, id: str, problem: str) -> None:
         super().__init__(f"nothing of ask {id!r} is to be delivered again: {problem}", id=id)
+
+
+class SessionDiffers(HandraiseError):
+    code = "session_differs"
+    status = 409
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"there is a session {id!r} that began with something else; choose another id", id=id)
 
 
 class SessionEnded(HandraiseError):

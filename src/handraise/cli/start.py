@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -149,7 +150,8 @@ async def _detach(client: Client, body: dict[str, Any], *, as_json: bool) -> Non
 
 async def _create(client: Client, body: dict[str, Any]) -> dict[str, Any]:
     await client.call("GET", "/healthz")  # from here on the desk was reached
-    return await client.call("POST", "/v1/sessions", body=body, once=True)  # type: ignore[no-any-return]
+    named = {**body, "id": f"ses_{secrets.token_hex(10)}"}  # a call that is repeated starts nothing twice
+    return await client.call("POST", "/v1/sessions", body=named)  # type: ignore[no-any-return]
 
 
 async def _start(settings: Settings, body: dict[str, Any], *, as_json: bool, full: bool | None) -> None:

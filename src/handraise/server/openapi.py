@@ -340,8 +340,11 @@ _ROUTES = (
         "Start an agent with its first prompt. What goes wrong later is in the state of the session",
         scope="admin",
         body="SessionBody",
-        replies={201: ("Session", "The session. It is `running` until its first turn ends.")},
-        refusals=(*_READ, "plugin_not_found", "settings", "store_failed"),
+        replies={
+            201: ("Session", "The session. It is `running` until its first turn ends."),
+            200: ("Session", "The session that was started under this `id` before, with the same content."),
+        },
+        refusals=(*_READ, "plugin_not_found", "session_differs", "settings", "store_failed"),
         tag="sessions",
     ),
     _Route(
@@ -1432,6 +1435,13 @@ _REFUSALS = {
         fields={"family": _TEXT, "name": _TEXT, "names": _list(_TEXT)},
         facts={"family": "agents", "name": "clippy", "names": ["acp", "claude", "opencode"]},
     ),
+    "session_differs": _Refusal(
+        409,
+        "A session of this `id` was started before, with other content.",
+        "there is a session 'nightly-7' that began with something else; choose another id",
+        fields={"id": _TEXT},
+        facts={"id": "nightly-7"},
+    ),
     "nothing_to_deliver": _Refusal(
         409,
         "The ask has no answer that its agent could not take.",
@@ -1673,6 +1683,7 @@ _MEANINGS = {
     "ShowingBody.place": "The channel's own word for where it is shown, to find it again.",
     "ShowingBody.left": "It says there how it ended, or is gone: nothing is left to do.",
     "ChannelTestBody.where": "In a channel that shows only what belongs to a place in it: which one.",
+    "SessionBody.id": "Makes it safe to repeat: the same id with the same content is the same session.",
     "SessionBody.cwd": "A folder on the machine of the desk that starts it.",
     "SessionBody.mode": "What it may do without asking. Without one its own configuration decides.",
     "SessionBody.command": "What to run, for the agent `acp`: a program that speaks ACP, and its arguments.",

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from handraise.agents import Message, Mode
 from handraise.asks import Ask, Handling, Origin
-from handraise.errors import NothingToDeliver, SessionEnded, SessionNotFound
+from handraise.errors import NothingToDeliver, SessionDiffers, SessionEnded, SessionNotFound
 from handraise.stores import Database, Row, Statement, writable
 from handraise.tables.keys import Keys
 from handraise.wire import handling_fields, parse_handling, time_text
@@ -29,6 +29,7 @@ __all__ = ["NewSession", "Order", "SaidMessage", "SessionRecord", "Sessions", "W
 T = TypeVar("T")
 
 TOPIC = "sessions"
+NOT_OURS = "not one that was started here, so it cannot be steered from here"
 NOBODY = ""  # the worker of a session whose machine is gone, and whose step began again elsewhere
 
 State = Literal["running", "idle", "failed", "done"]
@@ -271,31 +272,53 @@ class Sessions:
         """A session to be started, with its first prompt. Without a worker, whichever is there first takes it."""
         id = wanted.id or f"ses_{secrets.token_hex(10)}"
         stale_after = None if wanted.stale_after is None else max(1, round(wanted.stale_after * 1000))
-        made = await self._database.write(
+        row = (
             "insert into sessions (id, agent, cwd, machine, created_at, state, mode, command, handling, run, step, "
             "worker, stale_after, updated_at) values (?, ?, ?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?) "
-            "on conflict (id) do nothing returning id",
-            id,
-            wanted.agent,
-            writable(wanted.cwd),
-            machine,
-            at,
-            wanted.mode,
-            json.dumps(wanted.command) if wanted.command else None,
-            json.dumps(handling_fields(wanted.handling)),
-            wanted.run,
-            wanted.step,
-            worker,
-            stale_after,
-            at,
+            "on conflict (id) do nothing",
+            (
+                id,
+                wanted.agent,
+                writable(wanted.cwd),
+                machine,
+                at,
+                wanted.mode,
+                json.dumps(wanted.command) if wanted.command else None,
+                json.dumps(handling_fields(wanted.handling)),
+                wanted.run,
+                wanted.step,
+                worker,
+                stale_after,
+                at,
+            ),
         )
-        if made or not await self._has_orders(id):
-            await self.order(id, "prompt", wanted.prompt, at=at)
-        return await self.get(id)
+        first = (
+            "insert into orders (id, session, kind, text, created_at) select cast(? as text), id, 'prompt', "
+            "cast(? as text), cast(? as bigint) from sessions where id = ? and state is not null "
+            "and not exists (select 1 from orders where orders.session = sessions.id)",
+            (self._keys.make(at), writable(wanted.prompt), at, id),
+        )
+        await self._database.write_all(row, first, topic=TOPIC)
+        record = await self.get(id)
+        if record.state is None:
+            raise SessionEnded(id, state=NOT_OURS)
+        return record
 
-    async def _has_orders(self, id: str) -> bool:
-        """Whether its first prompt was written down, which is a second after its own row."""
-        return bool(await self._database.read("select 1 from orders where session = ? limit 1", id))
+    async def began_with(self, wanted: NewSession) -> SessionRecord | None:
+        """The session that has this id, if there is one. Raises SessionDiffers where it began with something else."""
+        if wanted.id is None:
+            return None
+        try:
+            record = await self.get(wanted.id)
+        except SessionNotFound:
+            return None
+        first = "select text from orders where session = ? and kind = 'prompt' order by id limit 1"
+        prompts = [text for (text,) in await self._database.read(first, wanted.id)]
+        was = (record.agent, record.cwd, record.mode, record.command, record.handling, record.stale_after)
+        wants = (wanted.agent, writable(wanted.cwd), wanted.mode, wanted.command, wanted.handling, wanted.stale_after)
+        if record.state is None or was != wants or prompts not in ([], [writable(wanted.prompt)]):
+            raise SessionDiffers(wanted.id)
+        return record
 
     async def prompts(self, id: str) -> int:
         """How many it was ever told."""
@@ -318,7 +341,7 @@ class Sessions:
         """
         record = await self.get(session)
         if record.state is None:
-            raise SessionEnded(session, state="not one that was started here, so it cannot be steered from here")
+            raise SessionEnded(session, state=NOT_OURS)
         if record.state == "done":
             raise SessionEnded(session)
         order = (

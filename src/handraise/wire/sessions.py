@@ -30,6 +30,10 @@ class SessionBody(HandlingBody):
         Annotated[tuple[Annotated[str, Limits(max_length=20_000)], ...], Limits(max_length=200)],
         Doc("What to run, for the agent `acp`: a program that speaks ACP, and its arguments."),
     ] = ()
+    id: Annotated[
+        Annotated[str, Limits(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}$")] | None,
+        Doc("Makes it safe to repeat: the same id with the same content is the same session."),
+    ] = None
     # Without a sign of life and without an open ask. Less than a second is no silence.
     stale_after: Annotated[
         Annotated[float, Limits(ge=1, le=31_536_000, allow_inf_nan=False)] | None,

@@ -78,11 +78,16 @@ class _Desk:
             command=body.command,
             handling=body.handling(onto=self._inherited(body)),
             stale_after=body.stale_after,
+            id=body.id,
         )
+        before = await self._sessions.began_with(wanted)
+        if before is not None:
+            return json_response(before.told())
         if self._worker is not None:
             record = await self._worker.create(wanted)
         else:
             record = await self._sessions.create(wanted, worker=None, machine=None, at=self._broker.clock.now())
+        await self._sessions.began_with(wanted)  # another call may have been faster, with something else
         return json_response(record.told(), status=201)
 
     def _inherited(self, body: SessionBody) -> Handling:

@@ -360,6 +360,8 @@ export interface SessionBody {
   mode?: "default" | "accept-edits" | "bypass" | "plan" | "read-only" | "workspace-write" | "full-access" | null;
   /** What to run, for the agent `acp`: a program that speaks ACP, and its arguments. */
   command?: string[];
+  /** Makes it safe to repeat: the same id with the same content is the same session. */
+  id?: string | null;
   /** Seconds without a sign of life and without an open ask after which a turn is stopped. */
   stale_after?: number | null;
 }
@@ -1242,6 +1244,12 @@ export interface PluginNotFound {
   names: string[];
 }
 
+export interface SessionDiffers {
+  error: "session_differs";
+  message: string;
+  id: string;
+}
+
 export interface NothingToDeliver {
   error: "nothing_to_deliver";
   message: string;
@@ -1442,6 +1450,7 @@ export type Refusal =
   | ChatNotFound
   | ChatBusy
   | PluginNotFound
+  | SessionDiffers
   | NothingToDeliver
   | SessionEnded
   | AskDiffers
