@@ -25,10 +25,8 @@ from handraise.agents._modes import MODES, Modes
 from handraise.agents._versions import Known
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Handling, Mode
 from handraise.channels.notify import FIELDS as NOTIFY_FIELDS
-from handraise.chat import APIS, ChatSettings, ModelTable
-from handraise.chat.writing import KEYS
+from handraise.config import tables
 from handraise.errors import HandraiseError
-from handraise.people import MAY
 from handraise.rules.book import PATIENCE
 from handraise.rules.reading import FIELDS as RULE_FIELDS
 from handraise.rules.reading import LONGEST_TIMEOUT
@@ -418,43 +416,12 @@ def pretty(value: Any, *, indent: str = "") -> str:
 
 # Settings ---------------------------------------------------------------------------------------------------
 
-VARIABLES = {
-    "HANDRAISE_HOME": "Folder of the desk: token, database, address. Default: the platform's data folder, on Linux "
-    "`~/.local/share/handraise`.",
-    "HANDRAISE_URL": "Where the desk is, for whoever calls it; [several](../howto/several-desks.md) have commas "
-    f"between them. Default: the desk of the home, else `{config.DEFAULT_URL}`.",
-    "HANDRAISE_TOKEN": "The token to call with. For `serve`: a token that is let in as admin while the desk runs. "
-    "Default: the one in the home, which is sent only to the desk of that home.",
-    "HANDRAISE_DATABASE": "`sqlite:///` and an absolute path; `sqlite:///:memory:`, which keeps nothing; or "
-    "`postgresql://user@host/database`, whose tables are in the schema handraise unless `?schema=` names another. "
-    "Default: `desk.db` in the home.",
-}
-
 POLICY = {
     "question_policy": "Who decides a question. A name, or `auto` with a list of rules (`match`, `answers`).",
     "permission_policy": "Who decides a permission. Nothing here grants one.",
     "question_timeout": "Seconds until `on_timeout` decides, for questions and permissions. At most a year. "
     "Without it an ask waits until somebody answers.",
     "on_timeout": "What happens then to a question. A permission is denied, whatever this says.",
-}
-
-TERMINAL = {
-    "full": "Redraw what is asked in place and take keys, as `--full` does for `watch`, `start` and `run`.",
-    "language": "What you are asked in: `en` or `de`. Without it the locale decides: `LC_ALL`, `LC_MESSAGES`, `LANG`.",
-}
-DESK = {
-    "host": "Address that `handraise serve` listens on.",
-    "allowed_hosts": "Host names the desk answers to besides its address and loopback; a list.",
-    "address": "Where people, and the places of channels, open the desk from elsewhere, such as "
-    "`https://desk.example.com`. Without it, where it listens. It answers to that host name.",
-    "tls_cert": "A file with the desk's certificate, in PEM format, to serve https ([how to](../howto/phone.md)).",
-    "tls_key": "The file with the private key of that certificate, in PEM format.",
-    "keep_days": f"Days after which events, settled asks, and sessions and chats that are over are "
-    f"[pruned](../howto/audit.md#what-is-kept), 1 to {config.MOST_DAYS:,}. Without it they are kept "
-    "for ever. Open asks always stay.",
-    "lease": f"Seconds after which a worker that says nothing counts as dead, and others take over its runs, "
-    f"{config.SHORTEST_LEASE} to {config.LONGEST_LEASE:,}.",
-    "inspect": "Keep the raw messages of agents for a while, for the [inspector](../howto/inspector.md).",
 }
 
 RULES = {
@@ -468,41 +435,15 @@ RULES = {
     "timeout": f"Seconds that it has, up to {LONGEST_TIMEOUT:.0f}. Default: {PATIENCE:.0f}.",
 }
 
-AGENTS = {
-    "command": "The program and its first arguments, a list. Default: the program of that name on the `PATH`.",
-    "env": "Variables that the program gets beside those of the desk, a table.",
-    "watch": "Addresses where the agent runs already, which the desk listens to; a list.",
-}
-
-CHANNELS = {
-    "kind": "Which channel it is, such as `notify`; the name of the table, unless it says another.",
-}
 NOTIFY = {
     "urls": "Addresses of a place that others read too, as Apprise writes them; a list.",
     "urls_env": "A variable that holds such addresses, with blanks or ends of lines between, where the desk runs.",
     "language": f"What messages are written in: {' or '.join(f'`{name}`' for name in LANGUAGES)}. Default: "
     f"`{LANGUAGES[0]}`.",
 }
-PEOPLE = {
-    "may": "What this person may decide where they are known: a list of "
-    f"{', '.join(f'`{name}`' for name in MAY)}. Default: all but `risky`.",
-    "notify": "Addresses that reach this person alone, by [notifications](../howto/phone.md#notifications); a list.",
-    "NAME": "How the channel of that name knows this person: an id or a mail address. It may be there several times.",
-}
-
-CHAT = {
-    "model": "The model that a chat has unless it names another: a name under `[models]`. Default: the first one.",
-    "instructions": "What every model is told besides how to ask; a text.",
-    "tools": 'Functions that a model may call, a list such as `["package.module:function"]`. They run where the desk '
-    "runs, and nobody is asked.",
-}
-MODELS = {
-    "api": f"{' or '.join(f'`{api}`' for api in APIS)}: what its server speaks.",
-    "model": "The model, as its server calls it.",
-    "url": "Where its server is. Default: the API's own house.",
-    "key_env": "The variable that holds the key, where the desk runs. Default: "
-    f"{' or '.join(f'`{name}`' for name in KEYS.values())} at the API's own house, and no key anywhere else.",
-}
+CHANNEL_OF_PERSON = (
+    "How the channel of that name knows this person: an id or a mail address. It may be there several times."
+)
 
 FILES = {
     "token": "the admin token of this home, readable by you alone",
@@ -527,7 +468,7 @@ def settings_page() -> Iterator[str]:
     )
     yield "## Variables"
     yield ""
-    words = worded(VARIABLES, variables(), "variables")
+    words = worded(tables.VARIABLES, variables(), "variables")
     yield from table(("variable", "meaning"), [(f"`{name}`", said) for name, said in words.items()])
     yield "`NO_COLOR` and `FORCE_COLOR` are honoured. `XDG_CONFIG_HOME` and `XDG_DATA_HOME` move the default folders."
     yield ""
@@ -550,18 +491,12 @@ def settings_page() -> Iterator[str]:
     yield "Read by `handraise serve`, and in your own `config.toml` only: a project may not open your desk to others,"
     yield "nor make it forget."
     yield ""
-    defaults = config.Settings(home=Path())
-    given = {name: f"`{_toml(getattr(defaults, name, None))}`" for name in DESK}
-    given |= {name: "none" for name in ("address", "tls_cert", "tls_key", "keep_days")}
-    rows = [(f"`{name}`", given[name], said) for name, said in DESK.items()]
-    yield from table(("setting", "default", "meaning"), rows)
+    yield from _settings_with_defaults(tables.DeskTable)
     yield "### [terminal]"
     yield ""
     yield "How you are asked, in your own `config.toml` only ([how to](../howto/answer.md#in-full-mode))."
     yield ""
-    given = {name: f"`{_toml(getattr(defaults, name))}`" for name in TERMINAL} | {"language": "none"}
-    rows = [(f"`{name}`", given[name], said) for name, said in TERMINAL.items()]
-    yield from table(("setting", "default", "meaning"), rows)
+    yield from _settings_with_defaults(tables.TerminalTable)
     yield "### [[rules]]"
     yield ""
     yield "What decides about permissions before a person is asked, one table a rule ([how to](../howto/rules.md)). A"
@@ -573,13 +508,13 @@ def settings_page() -> Iterator[str]:
     yield ""
     yield "A table for each agent, such as `[agents.claude]`: how it is started here ([how to](../howto/sessions.md))."
     yield ""
-    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in AGENTS.items()])
+    yield from _settings(tables.AgentTable)
     yield "### [channels]"
     yield ""
     yield "A table for each place where people are told what waits, such as `[channels.notify]`, in your own"
     yield "`config.toml` only. What else stands there is the channel's own. `handraise channels` says how each is."
     yield ""
-    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in CHANNELS.items()])
+    yield from _settings(tables.ChannelTable)
     yield "`[channels.notify]` tells people with a link ([how to](../howto/phone.md#notifications)):"
     yield ""
     notify = worded(NOTIFY, set(NOTIFY_FIELDS), "[channels.notify]")
@@ -591,23 +526,35 @@ def settings_page() -> Iterator[str]:
     yield "A table for each person who answers in channels, such as `[people.ana]`, in your own `config.toml` only."
     yield "Nobody else may answer there."
     yield ""
-    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in PEOPLE.items()])
+    yield from _settings(tables.PersonTable, NAME=CHANNEL_OF_PERSON)
     yield "### [models]"
     yield ""
     yield "A table for each model that people may talk with, such as `[models.local]`, in your own `config.toml` only:"
     yield "it says where your keys are sent ([how to](../howto/chat.md))."
     yield ""
-    models = worded(MODELS, {field.name for field in fields(ModelTable)}, "[models]")
-    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in models.items()])
+    yield from _settings(tables.ModelTable)
     yield "### [chat]"
     yield ""
     yield "Chats with those models, in your own `config.toml` only."
     yield ""
-    chat = worded(CHAT, {field.name for field in fields(ChatSettings)} - {"models"}, "[chat]")
-    yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in chat.items()])
+    yield from _settings(tables.ChatTable)
     yield "## The home"
     yield ""
     yield from table(("file", "what"), [(f"`{name}`", said) for name, said in FILES.items()])
+
+
+def _settings(kind: type, **more: str) -> Iterator[str]:
+    """The table of a table's settings, as the code says what they mean."""
+    meanings = {name: said.meaning for name, said in tables.settings_of(kind)} | more
+    return table(("setting", "meaning"), [(f"`{name}`", meaning) for name, meaning in meanings.items()])
+
+
+def _settings_with_defaults(kind: Callable[[], Any]) -> Iterator[str]:
+    defaults, rows = kind(), []
+    for name, said in tables.settings_of(type(defaults)):
+        default = getattr(defaults, name)
+        rows.append((f"`{name}`", "none" if default is None else f"`{_toml(default)}`", said.meaning))
+    return table(("setting", "default", "meaning"), rows)
 
 
 def _policy_rows() -> Iterator[tuple[str, str, str, str]]:

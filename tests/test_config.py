@@ -13,6 +13,15 @@ from handraise.app import bind, open_store, run_desk
 from handraise.asks import AutoRule, Handling
 from handraise.client import addresses, secret
 from handraise.config import DEFAULT_URL, ChannelTable, Settings, load
+from handraise.config.tables import (
+    AgentTable,
+    ChatTable,
+    DeskTable,
+    ModelTable,
+    PersonTable,
+    TerminalTable,
+    settings_of,
+)
 from handraise.errors import SettingsError
 from handraise.people import Person
 from handraise.transports.files import find_project
@@ -185,8 +194,8 @@ def test_only_your_own_file_opens_the_desk_to_others(machine: Machine) -> None:
         ('[[policy.question_policy.auto]]\nmatch = "re:("\nanswers = ["x"]\n', "[policy] the rule 're:('"),
         ("[desk]\nport = 1\n", "[desk] does not know 'port'; it knows address, allowed_hosts, host"),
         ("[desk]\nhost = 1\n", "[desk] host is a text"),
-        ('[desk]\nallowed_hosts = "desk.example"\n', "allowed_hosts a list of texts"),
-        ("[desk]\nallowed_hosts = [1]\n", "allowed_hosts a list of texts"),
+        ('[desk]\nallowed_hosts = "desk.example"\n', "[desk] allowed_hosts is a list of texts"),
+        ("[desk]\nallowed_hosts = [1]\n", "[desk] allowed_hosts is a list of texts"),
         ("[desk]\naddress = 1\n", "[desk] address is where people open it, as in https://desk.example.com"),
         ('[desk]\naddress = ""\n', "[desk] address is where people open it"),
         ('[desk]\naddress = "desk.example.com"\n', "[desk] address is where people open it"),
@@ -395,3 +404,38 @@ async def test_what_the_body_of_a_running_desk_raises_comes_out_as_it_is(tmp_pat
         async with run_desk(settings, listener=bind("127.0.0.1", 0)):
             raise SettingsError("mine")
     assert not settings.desk_file.exists()
+
+
+# Every setting of a table -----------------------------------------------------------------------------------
+
+TABLES = {
+    "desk": DeskTable,
+    "terminal": TerminalTable,
+    "agents.a": AgentTable,
+    "people.a": PersonTable,
+    "models.a": ModelTable,
+    "chat": ChatTable,
+}
+# No setting takes one of these: a date would be a text, were it not for us.
+NEVER = ["2026-01-01", "[{}]", "nan", "-inf", "[[1]]", "{ a = 1 }", "07:00:00"]
+
+
+@pytest.mark.parametrize("value", NEVER)
+@pytest.mark.parametrize(
+    ("table", "name"), [(at, name) for at, kind in TABLES.items() for name, _ in settings_of(kind)]
+)
+def test_a_value_of_the_wrong_kind_is_named_with_what_the_setting_takes(
+    machine: Machine, table: str, name: str, value: str
+) -> None:
+    others = "".join(f'{other} = "{text}"\n' for other, text in (("api", "openai"), ("model", "m")) if other != name)
+    machine.user.write_text(f"[{table}]\n{others if table == 'models.a' else ''}{name} = {value}\n")
+    takes = dict(settings_of(TABLES[table]))[name].takes
+    with pytest.raises(SettingsError) as wrong:
+        machine.load()
+    assert str(wrong.value) == f"{machine.user}: [{table}] {name} is {takes}"
+
+
+def test_a_setting_that_has_to_be_there_is_named(machine: Machine) -> None:
+    machine.user.write_text('[models.a]\napi = "openai"\n')
+    with pytest.raises(SettingsError, match=r"\[models\.a\] model is missing; it is a text, as its server calls it"):
+        machine.load()

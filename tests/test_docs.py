@@ -64,6 +64,7 @@ from handraise.channels.terminal.reading import help_for
 from handraise.cli import app
 from handraise.client import Client
 from handraise.config import load
+from handraise.config.tables import DeskTable, ModelTable, TerminalTable, settings_of
 from handraise.errors import SettingsError
 from handraise.mcp.translate import TOOLS
 from handraise.policies import policy_for
@@ -762,9 +763,13 @@ def test_every_variable_named_exists(page: Path) -> None:
     assert page.name != "settings.md" or named == GENERATE.variables()
 
 
+def names_in(table: type[Any]) -> set[str]:
+    return {name for name, _ in settings_of(table)}
+
+
 @pytest.mark.parametrize(
     ("table", "known"),
-    [("policy", set(GENERATE.POLICY)), ("desk", set(GENERATE.DESK)), ("terminal", set(GENERATE.TERMINAL))],
+    [("policy", set(GENERATE.POLICY)), ("desk", names_in(DeskTable)), ("terminal", names_in(TerminalTable))],
     ids=["policy", "desk", "terminal"],
 )
 def test_the_settings_in_the_reference_are_those_a_file_takes(table: str, known: set[str], tmp_path: Path) -> None:
@@ -834,7 +839,8 @@ ENDS = {"counter": ("_total",), "histogram": ("", "_bucket", "_count", "_sum"), 
 
 def field_names() -> set[str]:
     """Every name with an underscore that somebody may type: fields, settings, methods, fixtures, codes."""
-    known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.DESK, *GENERATE.MODELS, *GENERATE.NOTIFY}
+    known = {*statuses(), *GENERATE.event_types(), *GENERATE.POLICY, *GENERATE.NOTIFY}
+    known |= names_in(DeskTable) | names_in(ModelTable)
     known |= {*testing.__all__, *GENERATE.trace.TYPES, "question_not_found"}  # the second is runbook's own
     known |= {*plain.__all__, *_posting.__all__, *LINEAR_SETTINGS}
     for module in (asks, wire, steps, flow, channels):

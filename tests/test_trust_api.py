@@ -345,11 +345,11 @@ async def test_a_pipe_that_takes_the_place_of_settings_while_they_are_read_hangs
     """Between the look whether it is a file and its opening there is time enough."""
     (clone / "handraise.toml").unlink()
     os.mkfifo(clone / "handraise.toml")
-    from handraise import config
+    from handraise.config.files import read_text
     from handraise.transports import files
 
     reading = [
-        lambda: config._read(clone / "handraise.toml"),
+        lambda: read_text(clone / "handraise.toml"),
         lambda: files.read_settings(clone / "handraise.toml"),
         lambda: files.read_ordinary(clone / "handraise.toml", most=10),
     ]

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["APIS", "ChatSettings", "ModelTable"]
+__all__ = ["APIS", "KEYS", "Api", "ChatSettings", "ModelTable"]
 
 Api = Literal["openai", "anthropic"]
 APIS: tuple[Api, ...] = ("openai", "anthropic")
+KEYS: Mapping[Api, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}  # unless a table names another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

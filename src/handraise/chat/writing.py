@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from handraise.chat import ChatSettings, ModelTable
+from handraise.chat import KEYS, ChatSettings, ModelTable
 from handraise.chat.contract import (
     TOOL,
     Block,
@@ -42,7 +42,6 @@ __all__ = ["Asked", "Draft", "ModelFailed", "Writer", "key_variable", "load_tool
 MOST_REFUSED = 2  # questions against the contract in one reply; after that it ends
 MOST_REQUESTS = 30  # to the model in one reply
 LONGEST_RESULT = 4_000  # characters of what a tool said that are shown
-KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 NO_KEY = "none"  # for servers that want a key and look at none
 INSTRUCTIONS = (
     "You talk with a person in a chat. When you need the person to decide something, or to choose between likely next "
