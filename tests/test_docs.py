@@ -70,8 +70,8 @@ from handraise.mcp.translate import TOOLS
 from handraise.policies import policy_for
 from handraise.rules.tools import common_names
 from handraise.server.openapi import document
-from handraise.server.routes.health import PROBLEMS
-from handraise.server.routes.metrics import NAMES as METRICS
+from handraise.server.routes._health import PROBLEMS
+from handraise.server.routes._metrics import NAMES as METRICS
 from handraise.tables.audit import DECISIONS
 from handraise.testing import Run, Scripted, ScriptedPerson, a_permission, a_run, an_ask, run_workflow
 from handraise.testing.postgres import PostgresServer

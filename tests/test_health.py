@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 
 from handraise.broker.counts import TICK, Lag
-from handraise.server.routes.health import LATE, PROBLEMS, Health
+from handraise.server.routes._health import LATE, PROBLEMS, Health
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing.postgres import PostgresServer, postgres_server
 from serving import PATIENCE, START, Served, a_body, refused, serving, told

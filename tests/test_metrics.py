@@ -19,8 +19,8 @@ from handraise.asks import Answer
 from handraise.broker import Broker
 from handraise.broker.counts import RECENT, Counts, Histogram, Lag
 from handraise.errors import AlreadyAnswered
-from handraise.server.routes.health import BoundedRead
-from handraise.server.routes.metrics import NAMES, Metrics
+from handraise.server.routes._health import BoundedRead
+from handraise.server.routes._metrics import NAMES, Metrics
 from handraise.stores import OpenAsks, Store
 from handraise.stores._asks import OPEN_ASKS
 from handraise.stores.sqlite import MEMORY, SqliteStore

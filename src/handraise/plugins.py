@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
@@ -21,13 +21,14 @@ log = logging.getLogger(__name__)
 def load(family: str, name: str) -> Any:
     """What the member of that name gives as `plugin`. Raises PluginNotFound with the names there are.
 
-    A stranger's is an entry point of the group `handraise.FAMILY`, loaded the same way.
+    A stranger's is an entry point of the group `handraise.FAMILY`, loaded the same way. Of a family in a room, such as
+    `server.routes`, the group is `handraise.routes`.
     """
     if name.isidentifier() and not name.startswith("_") and find_spec(f"handraise.{family}.{name}") is not None:
         plugin = getattr(import_module(f"handraise.{family}.{name}"), "plugin", None)
         if plugin is not None:
             return plugin
-    for entry in entry_points(group=f"handraise.{family}", name=name):
+    for entry in _strangers(family).select(name=name):
         return entry.load()
     raise PluginNotFound(
         f"{family}: no {name!r}; there are {', '.join(names(family))}", family=family, name=name, names=names(family)
@@ -38,7 +39,7 @@ def names(family: str) -> list[str]:
     """Every member that can be loaded."""
     package = import_module(f"handraise.{family}")
     ours = {module.name for module in iter_modules(package.__path__) if not module.name.startswith("_")}
-    return sorted(ours | {entry.name for entry in entry_points(group=f"handraise.{family}")})
+    return sorted(ours | {entry.name for entry in _strangers(family)})
 
 
 def files(family: str, name: str) -> list[Path]:
@@ -55,7 +56,7 @@ def _own_folders(family: str) -> Iterator[Path]:
 
 def _other_folders(family: str) -> Iterator[Path]:
     """The package that an entry point names, or the one that its module lies in."""
-    for entry in entry_points(group=f"handraise.{family}"):
+    for entry in _strangers(family):
         try:
             spec = find_spec(entry.module)
         except Exception as broken:  # the package around it is somebody else's code
@@ -67,3 +68,7 @@ def _other_folders(family: str) -> Iterator[Path]:
             yield from map(Path, spec.submodule_search_locations)
         elif spec.parent and spec.origin is not None:
             yield Path(spec.origin).parent
+
+
+def _strangers(family: str) -> EntryPoints:
+    return entry_points(group=f"handraise.{family.rpartition('.')[2]}")

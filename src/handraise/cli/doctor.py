@@ -315,7 +315,7 @@ def _same_version(at: str, version: str) -> Check:
 
 def _problem(code: str) -> Check:
     """What `/healthz` has only a word for."""
-    from handraise.server.routes.health import PROBLEMS
+    from handraise.server.routes._health import PROBLEMS
 
     return Check("desk", "warn", PROBLEMS.get(code, code), "the log of the desk says more")
 

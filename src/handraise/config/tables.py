@@ -132,8 +132,8 @@ class DeskTable:
         float | None,
         Setting(
             "Days after which events, settled asks, and sessions and chats that are over are "
-            f"[pruned](../howto/audit.md#what-is-kept), 1 to {MOST_DAYS:,}. Without it they are kept for ever. Open asks "
-            "always stay.",
+            f"[pruned](../howto/audit.md#what-is-kept), 1 to {MOST_DAYS:,}. Without it they are kept for ever. "
+            "Open asks always stay.",
             takes=f"a number of days from 1 to {MOST_DAYS}",
             fits=_between(1, MOST_DAYS),
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,19 +12,15 @@ from handraise.broker import Broker
 from handraise.broker.counts import Lag
 from handraise.chat.runtime import Chats
 from handraise.errors import HandraiseError
-from handraise.server.compat import opencode, runbook, sandbox_agent
 from handraise.server.gate import Gate
-from handraise.server.pages import Pages
-from handraise.server.routes import audit, channels, chats, rules, sessions
-from handraise.server.routes import raw_messages as wire_routes
+from handraise.server.openapi import route_groups
+from handraise.server.routes import Parts
 from handraise.server.routes.acp import Acp
-from handraise.server.routes.api import SignIn, on_error, routes
-from handraise.server.routes.asks import AskRoutes
+from handraise.server.routes.api import SignIn, on_error
 from handraise.server.routes.attach import Attached
 from handraise.server.routes.mcp import Mcp
 from handraise.server.routes.runs import Runs
 from handraise.server.routes.trust import TrustRoutes
-from handraise.server.stream import EventRoute
 from handraise.server.web import PATHS, Web
 from handraise.switchboard import Channels
 from handraise.tables.raw_messages import Wires
@@ -59,38 +55,45 @@ def create_app(
     prove: Callable[[str], str] | None = None,
 ) -> ASGIApp:
     """`attached` is for agents that call us from people's own terminals; without a worker nothing is started here.
-    `prove` signs a nonce for programs of the same home.
+    `prove` signs a nonce for programs of the same home."""
+    desk = Parts(
+        broker=broker,
+        tokens=tokens,
+        sign_in=sign_in,
+        port=port,
+        lag=lag,
+        worker=worker,
+        attached=attached,
+        mcp=mcp,
+        acp=acp,
+        runs=runs,
+        wires=wires or Wires(broker.store, clock=broker.clock, is_on=False),
+        chats=talks,
+        channels=reaching,
+        trust=trust,
+        web=Web(),
+        prove=prove,
+    )
+    return Gate(
+        _routed(desk),
+        tokens=tokens,
+        port=port,
+        allowed_hosts=allowed_hosts,
+        public=PUBLIC,
+        entries=ENTRIES,
+        files=PATHS,
+        signed_out=desk.web.signed_out,
+    )
 
-    The hot routes are chosen before the framework sees them; the rest are ordinary."""
-    asks = AskRoutes(broker)
-    web = Web()
-    events = EventRoute(broker, chats=talks)
-    hot: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
-        "/v1/asks": asks,
-        "/v1/deliveries": asks.deliveries,
-        "/v1/events": events,
-    }
-    if mcp is not None:
-        hot["/mcp"] = mcp
+
+def _routed(desk: Parts) -> ASGIApp:
+    """The hot routes are chosen before the framework sees them; the rest are ordinary."""
+    # Other people's APIs come first: some of their paths are narrower than ours.
+    groups = (*route_groups("server.compat"), *route_groups("server.routes"))
+    hot = {path: app for group in groups for path, app in group.hot(desk).items()}
+    below = [(path, app) for path, app in hot.items() if path.endswith("/")]
     ordinary = Starlette(
-        routes=[
-            *sandbox_agent.routes(broker),
-            *opencode.routes(broker),
-            *runbook.routes(broker),
-            *(runs.routes() if runs is not None else ()),
-            *audit.routes(broker),
-            *(channels.routes(broker, reaching) if reaching is not None else ()),
-            *(chats.routes(talks) if talks is not None else ()),
-            *rules.routes(broker),
-            *(trust.routes() if trust is not None else ()),
-            *(attached.routes() if attached is not None else ()),
-            *(acp.routes() if acp is not None else ()),
-            *wire_routes.routes(broker, wires=wires or Wires(broker.store, clock=broker.clock, is_on=False)),
-            *sessions.routes(broker, worker=worker),
-            *Pages(broker, tokens=tokens, people=None if reaching is None else reaching.people).routes(),
-            *web.routes(),
-            *routes(broker, tokens=tokens, sign_in=sign_in, port=port, lag=lag, prove=prove),
-        ],
+        routes=[route for group in groups for route in group.routes(desk)],
         exception_handlers={HandraiseError: on_error, HTTPException: on_error},
     )
     ordinary.router.redirect_slashes = False  # a path is one thing: nothing that was sent is sent again elsewhere
@@ -102,16 +105,7 @@ def create_app(
         path = scope.get("path", "")
         route = hot.get(path)
         if route is None:
-            route = asks if path.startswith("/v1/asks/") else ordinary
+            route = next((each for prefix, each in below if path.startswith(prefix)), ordinary)
         await route(scope, receive, send)
 
-    return Gate(
-        app,
-        tokens=tokens,
-        port=port,
-        allowed_hosts=allowed_hosts,
-        public=PUBLIC,
-        entries=ENTRIES,
-        files=PATHS,
-        signed_out=web.signed_out,
-    )
+    return app

@@ -23,7 +23,7 @@ from handraise.tables.audit import source
 from handraise.tables.tokens import Token, Tokens
 from handraise.wire import BadBody
 
-__all__ = ["SESSION_HEADER", "Gate", "cookie_name", "require", "require_browser", "source_of"]
+__all__ = ["SESSION_HEADER", "Gate", "cookie_name", "require", "require_browser", "source_of", "token_of"]
 
 LONGEST_HOST = 300  # bytes of a Host that is remembered: a name has 253, a port five
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -45,9 +45,15 @@ def cookie_name(port: int) -> str:
     return f"handraise-{port}"
 
 
+def token_of(scope: Scope) -> Token:
+    """The caller's token, or the browser that stands for one."""
+    token: Token = scope["token"]
+    return token
+
+
 def require(scope: Scope, wanted: str) -> Token:
     """The caller's token. Raises Forbidden where its scope is too small."""
-    token: Token = scope["token"]
+    token = token_of(scope)
     if not token.may(wanted):
         raise Forbidden(
             f"the token {token.name!r} may not do this; it takes the scope {wanted!r}", scope=wanted, token=token.name

@@ -15,6 +15,7 @@ from handraise.transports.bodies import MOST_BYTES, Gone, TooLarge, hung_up, rea
 from handraise.wire import BadBody
 
 __all__ = [
+    "LONGEST_WAIT",
     "MOST_BYTES",
     "ExtraMissing",
     "Gone",

@@ -21,13 +21,17 @@ from handraise.broker import Broker
 from handraise.broker.feed import Batch, Feed, Silence
 from handraise.chat.runtime import Chats, Piece
 from handraise.errors import Forbidden
+from handraise.server.declare import POSITION, TEXT, Parameter, Tag, declare
 from handraise.server.gate import require
 from handraise.server.http import WrongMethod, query
 from handraise.server.protocol import WRITE_CHUNK
+from handraise.server.routes.asks import RUN, SESSION
 from handraise.stores import Query
 from handraise.tables.tokens import Token
 from handraise.transports.bodies import CONNECTION
 from handraise.wire import LARGE, BadBody, time_text
+from handraise.wire.asks import Event, Hint, Pruned
+from handraise.wire.chats import Draft
 
 __all__ = ["HINTED", "EventRoute", "follow", "start_of", "stream"]
 
@@ -52,6 +56,21 @@ _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
 ]
 
+EVENTS = Tag("events", "What happens, as it happens.")
+AFTER_EVENT = Parameter(
+    "after", schema=POSITION, meaning="Read on after this cursor; 0 is the beginning.", key="after_event"
+)
+WORKER = Parameter("worker", schema=TEXT, meaning="Only what this worker waits for.")
+ALSO = Parameter(
+    "also",
+    schema={"type": "string", "examples": ["checkpoints,sessions,runs,chats,showings"]},
+    meaning="Tell, too, when some of these may have changed: `checkpoints`, `sessions`, `runs`, `chats`, "
+    "`showings`, with commas between them. With `chats`, what replies grow by is told as well.",
+)
+LAST_EVENT_ID = Parameter(
+    "Last-Event-ID", schema=POSITION, meaning="As `after`, and stronger; browsers send it.", place="header"
+)
+
 
 class EventRoute:
     """`GET /v1/events`."""
@@ -60,6 +79,24 @@ class EventRoute:
         self._broker = broker
         self._chats = chats
 
+    @declare(
+        "GET /v1/events",
+        "follow_events",
+        "Every event once and in order, after a cursor or from now on. A token that may only ask names its `worker`",
+        tag=EVENTS,
+        scope="",
+        parameters=(AFTER_EVENT, RUN, SESSION, WORKER, ALSO, LAST_EVENT_ID),
+        replies={
+            200: (
+                "text/event-stream",
+                "Each frame has the cursor as `id` and an Event as `data`, or a Pruned where events after your "
+                "cursor are no longer kept. With `also`, frames without an id have a Hint: read again what it "
+                "names; or, of `chats`, a Draft: what a reply grew by.",
+            )
+        },
+        inside=(Event, Pruned, Hint, Draft),
+        refusals=(BadBody,),
+    )
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
             raise WrongMethod("use GET", allow="GET")

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from handraise.server.gate import require
+from handraise.server.declare import Declared, Tag, check_scope, declare, in_path, mount
 from handraise.server.http import RouteNotFound
 from handraise.tables.tokens import FILES
 from handraise.text import words
@@ -50,6 +50,9 @@ PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
 }
 FILE_HEADERS = {"x-content-type-options": "nosniff"}
+
+WEB = Tag("web", "The web app's files, and the pages behind answer links, which need no script.")
+PATH_IN_PATH = in_path("path", "Where the file lies among those of the app.", example="app.css")
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,7 @@ class Web:
         self._files |= {f"words/{path.name}": _words_of_the_web(path) for path in catalogues.glob("*.json")}
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/", self._shell),
-            *(Route(f"/{name}", self._at_the_root) for name in AT_THE_ROOT),
-            Route("/app/{path:path}", self._in_the_app),
-        ]
+        return mount(self, guard=_require_files)
 
     def file(self, name: str) -> _File:
         """Raises RouteNotFound."""
@@ -120,26 +119,57 @@ class Web:
         response.headers["cache-control"] = "no-store"
         await response(scope, receive, send)
 
+    @declare(
+        "GET /",
+        "show_the_front_page",
+        "The web app. A browser that is not signed in gets the page too, with status 401; it says how to sign in",
+        tag=WEB,
+        scope="answer",
+        replies={200: ("text/html", "A page.")},
+    )
     async def _shell(self, request: Request) -> Response:
-        _require_files(request.scope)
         return self.file(SHELL).response(request.headers)
 
+    @declare(
+        "GET /sw.js",
+        "read_the_service_worker",
+        "The service worker of the web app",
+        tag=WEB,
+        scope="answer",
+        replies={200: ("text/javascript", "A script.")},
+    )
+    @declare(
+        "GET /manifest.webmanifest",
+        "read_the_manifest",
+        "What a device has to know to install the web app",
+        tag=WEB,
+        scope="answer",
+        replies={200: ("application/manifest+json", "A manifest.")},
+    )
     async def _at_the_root(self, request: Request) -> Response:
-        _require_files(request.scope)
         return self.file(request.url.path.removeprefix("/")).response(request.headers)
 
+    @declare(
+        "GET /app/{path:path}",
+        "read_a_file_of_the_app",
+        "A file of the web app, with an ETag",
+        tag=WEB,
+        scope="answer",
+        parameters=(PATH_IN_PATH,),
+        replies={200: ("*/*", "The file.")},
+        refusals=(RouteNotFound,),
+    )
     async def _in_the_app(self, request: Request) -> Response:
-        _require_files(request.scope)
         name = request.path_params["path"]
         if name in (SHELL, *AT_THE_ROOT):  # each file has one address
             raise RouteNotFound("the web app has no such file")
         return self.file(name).response(request.headers)
 
 
-def _require_files(scope: Scope) -> None:
+def _require_files(scope: Scope, said: Declared) -> None:
     """A cookie alone is enough for them. Raises Forbidden where the token may not answer, and so needs no app."""
     if FILES not in scope["token"].scopes:
-        require(scope, "answer")
+        check_scope(scope, said)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, _File]]:

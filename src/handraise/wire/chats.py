@@ -68,6 +68,41 @@ class ListedChat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOption:
+    IN_PLACE: ClassVar = True
+
+    label: str
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatQuestion:
+    needsUserAction: Annotated[bool, Doc("As long as it waits.")]
+    questionHeader: str | None = None
+    questionText: str
+    questionOptions: tuple[ChatOption, ...]
+    questionMultiple: bool
+    questionCustom: Annotated[bool, Doc("Whether a card takes own words. A message always does.")]
+    questionResolution: Literal["asked", "replied", "rejected"]
+    answerText: Annotated[str | None, Doc("What was answered, in full.")] = None
+    answerMessageId: Annotated[str | None, Doc("The message that a person wrote instead of choosing.")] = None
+    askId: Annotated[str, Doc("The ask through which it is answered or rejected.")]
+    toolCallId: Annotated[str, Doc("What the model called the question.")]
+
+    EXAMPLE: ClassVar[Any] = {
+        "needsUserAction": True,
+        "questionHeader": "Storage",
+        "questionText": "Which database should I use?",
+        "questionOptions": [{"label": "SQLite", "description": "one file"}, {"label": "PostgreSQL"}],
+        "questionMultiple": False,
+        "questionCustom": True,
+        "questionResolution": "asked",
+        "askId": "chat_5d41402abc4b2a76b971:1767268842000-000000-1f3a9c",
+        "toolCallId": "call_1",
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     IN_PLACE: ClassVar = True
 
@@ -127,17 +162,7 @@ class ChatMessage:
                 "action_type": "question_request",
                 "content": "Which database should I use?",
                 "status": "pending",
-                "extra": {
-                    "needsUserAction": True,
-                    "questionHeader": "Storage",
-                    "questionText": "Which database should I use?",
-                    "questionOptions": [{"label": "SQLite", "description": "one file"}, {"label": "PostgreSQL"}],
-                    "questionMultiple": False,
-                    "questionCustom": True,
-                    "questionResolution": "asked",
-                    "askId": "chat_5d41402abc4b2a76b971:1767268842000-000000-1f3a9c",
-                    "toolCallId": "call_1",
-                },
+                "extra": ChatQuestion.EXAMPLE,
             },
         ],
         "at": "2026-01-01T12:00:42.000Z",
@@ -167,36 +192,7 @@ class Chat(ListedChat):
                 "at": "2026-01-01T12:00:00.000Z",
                 "version": 1,
             },
-            {
-                "id": "1767268842000-000000-1f3a9c",
-                "role": "assistant",
-                "state": "done",
-                "blocks": [
-                    {"type": "content", "content": "It depends on how many write to it.", "status": "success"},
-                    {
-                        "type": "action",
-                        "action_type": "question_request",
-                        "content": "Which database should I use?",
-                        "status": "pending",
-                        "extra": {
-                            "needsUserAction": True,
-                            "questionHeader": "Storage",
-                            "questionText": "Which database should I use?",
-                            "questionOptions": [
-                                {"label": "SQLite", "description": "one file"},
-                                {"label": "PostgreSQL"},
-                            ],
-                            "questionMultiple": False,
-                            "questionCustom": True,
-                            "questionResolution": "asked",
-                            "askId": "chat_5d41402abc4b2a76b971:1767268842000-000000-1f3a9c",
-                            "toolCallId": "call_1",
-                        },
-                    },
-                ],
-                "at": "2026-01-01T12:00:42.000Z",
-                "version": 4,
-            },
+            ChatMessage.EXAMPLE,
         ],
     }
 
@@ -215,41 +211,6 @@ class Chats:
     chats: tuple[ListedChat, ...]
     models: tuple[ChatModel, ...]
     model: Annotated[str | None, Doc("The one that a chat has unless it names another.")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatOption:
-    IN_PLACE: ClassVar = True
-
-    label: str
-    description: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatQuestion:
-    needsUserAction: Annotated[bool, Doc("As long as it waits.")]
-    questionHeader: str | None = None
-    questionText: str
-    questionOptions: tuple[ChatOption, ...]
-    questionMultiple: bool
-    questionCustom: Annotated[bool, Doc("Whether a card takes own words. A message always does.")]
-    questionResolution: Literal["asked", "replied", "rejected"]
-    answerText: Annotated[str | None, Doc("What was answered, in full.")] = None
-    answerMessageId: Annotated[str | None, Doc("The message that a person wrote instead of choosing.")] = None
-    askId: Annotated[str, Doc("The ask through which it is answered or rejected.")]
-    toolCallId: Annotated[str, Doc("What the model called the question.")]
-
-    EXAMPLE: ClassVar[Any] = {
-        "needsUserAction": True,
-        "questionHeader": "Storage",
-        "questionText": "Which database should I use?",
-        "questionOptions": [{"label": "SQLite", "description": "one file"}, {"label": "PostgreSQL"}],
-        "questionMultiple": False,
-        "questionCustom": True,
-        "questionResolution": "asked",
-        "askId": "chat_5d41402abc4b2a76b971:1767268842000-000000-1f3a9c",
-        "toolCallId": "call_1",
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

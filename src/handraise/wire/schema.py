@@ -109,7 +109,7 @@ def _union(parts: list[Any]) -> Schema:
 
 def _literal(values: tuple[Any, ...]) -> Schema:
     kind = _PLAIN[type(values[0])]
-    return {"const": values[0], "type": kind} if len(values) == 1 else {"type": kind, "enum": list(values)}
+    return {"type": kind, "enum": list(values)} if kind == "string" else {"type": kind, "const": values[0]}
 
 
 def shapes_in(kind: Any) -> Iterator[type]:

@@ -19,9 +19,10 @@ from __future__ import annotations
 import posixpath
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import wraps
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote
 
 from pydantic_core import from_json, to_json
@@ -32,22 +33,88 @@ from starlette.types import Receive, Scope, Send
 
 from handraise.asks import Answer, Ask, Permission, Question
 from handraise.broker import Broker
-from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn
-from handraise.server.gate import require, source_of
-from handraise.server.http import RouteNotFound, WrongMethod, read_body
+from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn, StoreFailed
+from handraise.server.declare import TEXT, Raw, Tag, declare, in_path, mount
+from handraise.server.gate import source_of
+from handraise.server.http import RouteNotFound, TooLarge, WrongMethod, read_body
+from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import json_response
 from handraise.server.stream import follow, stream
 from handraise.stores import Query
 from handraise.tables.tokens import Token
 from handraise.wire import StoredEvent, check_values
+from handraise.wire.fields import OR_NULL
+from handraise.wire.schema import reference
 
 __all__ = ["from_ask", "routes", "to_answer"]
 
 VIA = "opencode"
 REPLIES = ("once", "always", "reject")
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[["OpenCodeRoutes", Request], Awaitable[Response]]
 Labels = tuple[tuple[str, ...], ...]
+
+OPENCODE = Tag(
+    "opencode", "The routes of an OpenCode server, so that its clients answer for every agent. In its own words."
+)
+QUESTION_REQUEST_IN_PATH = in_path("question_request", "The id of an ask, with `que_`.", pattern="^que")
+PERMISSION_REQUEST_IN_PATH = in_path("permission_request", "The id of an ask, with `per_`.", pattern="^per")
+OPENCODE_SESSION_IN_PATH = in_path("opencode_session", "The id of a session, with `ses_`.", pattern="^ses")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCodeAnswers:
+    answers: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCodeReply:
+    reply: Literal["once", "always", "reject"]
+    message: Annotated[str | None, OR_NULL] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCodeResponse:
+    response: Literal["once", "always", "reject"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCodeBadRequest:
+    name: Literal["BadRequest"]
+    data: Mapping[str, Any]
+
+
+DOCUMENT = Raw("Document", {"type": "object"})
+DONE = Raw("True", {"const": True, "type": "boolean"})
+REQUESTS = Raw(
+    "OpenCodeRequests",
+    {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {"id": TEXT, "sessionID": TEXT},
+            "required": ["id", "sessionID"],
+        },
+    },
+)
+NOT_FOUND = Raw(
+    "OpenCodeNotFound",
+    {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {"_tag": TEXT, "requestID": TEXT, "message": TEXT},
+                "required": ["_tag", "requestID", "message"],
+            },
+            reference("NotFound"),
+        ],
+    },
+)
+SETTLED: Mapping[int, tuple[type | Raw, str]] = {
+    200: (DONE, "Done."),
+    400: (OpenCodeBadRequest, "Not what OpenCode takes, or not an answer to this."),
+    404: (NOT_FOUND, "There is none of that id that waits, or no such route."),
+}
 
 
 class _Kind(NamedTuple):
@@ -58,29 +125,9 @@ class _Kind(NamedTuple):
 QUESTION = _Kind("Question", "que")
 PERMISSION = _Kind("Permission", "per")
 
-TWIN = "/session/{session:path}/permissions/{id:path}"
-
 
 def routes(broker: Broker) -> list[Route]:
-    desk = _Desk(broker)
-    reads: dict[str, Handler] = {
-        "/question": desk.questions,
-        "/permission": desk.permissions,
-        "/session/status": desk.status,
-        "/global/health": desk.health,
-    }
-    writes: dict[str, Handler] = {
-        "/question/{id:path}/reply": desk.reply_question,
-        "/question/{id:path}/reject": desk.reject_question,
-        "/permission/{id:path}/reply": desk.reply_permission,
-    }
-    return [
-        *(Route(path, handler) for path, handler in reads.items()),
-        *(Route(path, _in_their_words(handler), methods=["POST"]) for path, handler in writes.items()),
-        _TwinRoute(TWIN, _in_their_words(desk.reply_permission_of_session), methods=["POST"]),
-        Route("/event", _Events(broker)),
-        Route("/global/event", _Events(broker, everywhere=True)),
-    ]
+    return [*mount(OpenCodeRoutes(broker)), *mount(Events(broker)), *mount(GlobalEvents(broker))]
 
 
 class _TwinRoute(Route):
@@ -94,16 +141,58 @@ class _TwinRoute(Route):
         return Match.NONE, {}
 
 
-class _Desk:
+class _Refusal(Exception):
+    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
+        super().__init__(status, body)
+        self.status = status
+        self.body = body
+
+
+def _in_their_words(handler: Handler) -> Handler:
+    @wraps(handler)
+    async def handle(self: OpenCodeRoutes, request: Request) -> Response:
+        try:
+            return await handler(self, request)
+        except _Refusal as refusal:
+            return json_response(refusal.body, status=refusal.status)
+
+    return handle
+
+
+class OpenCodeRoutes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
+    @declare(
+        "GET /question",
+        "opencode_questions",
+        "Open questions",
+        tag=OPENCODE,
+        scope="answer",
+        replies={200: (REQUESTS, "As OpenCode tells it.")},
+    )
     async def questions(self, request: Request) -> Response:
         return self._listed(request, QUESTION)
 
+    @declare(
+        "GET /permission",
+        "opencode_permissions",
+        "Open permissions",
+        tag=OPENCODE,
+        scope="answer",
+        replies={200: (REQUESTS, "As OpenCode tells it.")},
+    )
     async def permissions(self, request: Request) -> Response:
         return self._listed(request, PERMISSION)
 
+    @declare(
+        "GET /session/status",
+        "opencode_session_status",
+        "Sessions that wait",
+        tag=OPENCODE,
+        scope="answer",
+        replies={200: (DOCUMENT, "As OpenCode tells it.")},
+    )
     async def status(self, request: Request) -> Response:
         """Clients ask for it after a reconnect, to drop requests whose session no longer works on anything."""
         busy = {_prefixed("ses", ask.origin.session) async for ask in self._open(request)}
@@ -112,33 +201,85 @@ class _Desk:
         busy |= {_prefixed("ses", record.id) for record in running if directory in (None, record.cwd)}
         return json_response({session: {"type": "busy"} for session in sorted(busy)})
 
+    @declare(
+        "GET /global/health",
+        "opencode_health",
+        "Whether the desk is there",
+        tag=OPENCODE,
+        scope="",
+        replies={200: (DOCUMENT, "As OpenCode tells it.")},
+    )
     async def health(self, request: Request) -> Response:
         return json_response({"healthy": True, "version": version("handraise")})
 
+    @declare(
+        "POST /question/{question_request:path}/reply",
+        "opencode_reply_to_a_question",
+        "Answer by label",
+        tag=OPENCODE,
+        scope="answer",
+        parameters=(QUESTION_REQUEST_IN_PATH,),
+        body=OpenCodeAnswers,
+        replies=SETTLED,
+        refusals=(TooLarge, StoreFailed),
+    )
+    @_in_their_words
     async def reply_question(self, request: Request) -> Response:
-        require(request.scope, "answer")
         id = _request_id(QUESTION, request.scope)
         labels = _labels(await _body(request))
         ask = await self._find(QUESTION, id, directory=_directory(request))
         return await self._settle(request, ask, to_answer(ask, labels), kind=QUESTION, id=id)
 
+    @declare(
+        "POST /question/{question_request:path}/reject",
+        "opencode_reject_a_question",
+        "Refuse it",
+        tag=OPENCODE,
+        scope="answer",
+        parameters=(QUESTION_REQUEST_IN_PATH,),
+        replies=SETTLED,
+        refusals=(TooLarge, StoreFailed),
+    )
+    @_in_their_words
     async def reject_question(self, request: Request) -> Response:
-        require(request.scope, "answer")
         id = _request_id(QUESTION, request.scope)
         ask = await self._find(QUESTION, id, directory=_directory(request))
         return await self._settle(request, ask, Answer(rejected=True), kind=QUESTION, id=id)
 
+    @declare(
+        "POST /permission/{permission_request:path}/reply",
+        "opencode_reply_to_a_permission",
+        "Reply",
+        tag=OPENCODE,
+        scope="answer",
+        parameters=(PERMISSION_REQUEST_IN_PATH,),
+        body=OpenCodeReply,
+        replies=SETTLED,
+        refusals=(TooLarge, StoreFailed),
+    )
+    @_in_their_words
     async def reply_permission(self, request: Request) -> Response:
-        require(request.scope, "answer")
         id = _request_id(PERMISSION, request.scope)
         body = await _body(request)
         answer = Answer(reply=_reply(body, "reply"), reason=_message(body))
         ask = await self._find(PERMISSION, id, directory=_directory(request))
         return await self._settle(request, ask, answer, kind=PERMISSION, id=id)
 
+    @declare(
+        "POST /session/{opencode_session:path}/permissions/{permission_request:path}",
+        "opencode_reply_to_a_permission_of_a_session",
+        "Reply, the way older clients do",
+        tag=OPENCODE,
+        scope="answer",
+        parameters=(OPENCODE_SESSION_IN_PATH, PERMISSION_REQUEST_IN_PATH),
+        matching=_TwinRoute,
+        body=OpenCodeResponse,
+        replies=SETTLED,
+        refusals=(TooLarge, StoreFailed),
+    )
+    @_in_their_words
     async def reply_permission_of_session(self, request: Request) -> Response:
         """The deprecated twin. It knows the session, so a directory means nothing here."""
-        require(request.scope, "answer")
         _, session, _, id = _parts(request.scope, count=4)
         _check_prefix("ses", session, at="sessionID")
         _check_prefix("per", id, at="permissionID")
@@ -150,7 +291,6 @@ class _Desk:
 
     def _listed(self, request: Request, kind: _Kind) -> Response:
         """Written ask by ask: there may be any number of them, and each may be large."""
-        require(request.scope, "answer")
 
         async def pieces() -> AsyncIterator[bytes]:
             begin = b"["
@@ -164,7 +304,6 @@ class _Desk:
         return StreamingResponse(pieces(), media_type="application/json", headers=headers)
 
     async def _open(self, request: Request) -> AsyncIterator[Ask]:
-        require(request.scope, "answer")
         directory = _directory(request)
         async for ask in self._broker.asks(state="asked"):
             if _is_in(ask, directory):
@@ -189,18 +328,26 @@ class _Desk:
         return json_response(True)
 
 
-class _Events:
-    """`GET /event`, and everywhere `GET /global/event`. From now on only: OpenCode's streams replay nothing."""
+class Events:
+    """From now on only: OpenCode's streams replay nothing."""
 
-    def __init__(self, broker: Broker, *, everywhere: bool = False) -> None:
+    everywhere = False
+
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._everywhere = everywhere
 
+    @declare(
+        "GET /event",
+        "opencode_events",
+        "Events of one directory, or all",
+        tag=OPENCODE,
+        scope="answer",
+        replies={200: ("text/event-stream", "As OpenCode tells it.")},
+    )
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
             raise WrongMethod("use GET", allow="GET")
-        require(scope, "answer")
-        directory = None if self._everywhere else _directory(Request(scope))
+        directory = None if self.everywhere else _directory(Request(scope))
         # Read before the first frame: whoever saw `server.connected` misses nothing that is asked after it.
         after = await self._broker.store.cursor()
         await stream(self._frames(directory, after=after), receive, send)
@@ -228,10 +375,27 @@ class _Events:
 
     def _frame(self, directory: str | None, *, id: str, type: str, properties: dict[str, Any]) -> bytes:
         told: dict[str, Any] = {"id": f"evt_{id}", "type": type, "properties": properties}
-        if self._everywhere:
+        if self.everywhere:
             # OpenCode's own client takes an envelope without a directory for one that concerns them all.
             told = {"payload": told} if directory is None else {"directory": directory, "payload": told}
         return b"data: %s\n\n" % to_json(told)
+
+
+class GlobalEvents(Events):
+    """The same with the directory around each event."""
+
+    everywhere = True
+
+    @declare(
+        "GET /global/event",
+        "opencode_global_events",
+        "Events with their directory",
+        tag=OPENCODE,
+        scope="answer",
+        replies={200: ("text/event-stream", "As OpenCode tells it.")},
+    )
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await super().__call__(scope, receive, send)
 
 
 # Ours into theirs -------------------------------------------------------------------------------------------
@@ -426,23 +590,6 @@ def _check_prefix(prefix: str, id: str, *, at: str) -> None:
 # Errors as they tell them -----------------------------------------------------------------------------------
 
 
-class _Refusal(Exception):
-    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
-        super().__init__(status, body)
-        self.status = status
-        self.body = body
-
-
-def _in_their_words(handler: Handler) -> Handler:
-    async def handle(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except _Refusal as refusal:
-            return json_response(refusal.body, status=refusal.status)
-
-    return handle
-
-
 def _not_found(kind: _Kind, id: str) -> _Refusal:
     """Also for one that is settled: who comes second learns no more than that."""
     body = {
@@ -461,3 +608,6 @@ def _unexpected(expected: str, got: Any, *at: str | int, kind: str = "Payload") 
     where = "".join(f'["{key}"]' if isinstance(key, str) else f"[{key}]" for key in at)
     shown = to_json(got).decode()[:200]
     return _bad_request(f"Expected {expected}, got {shown}" + (f"\n  at {where}" if where else ""), kind=kind)
+
+
+plugin = RouteGroup(handlers=(OpenCodeRoutes, Events, GlobalEvents), routes=lambda desk: routes(desk.broker))

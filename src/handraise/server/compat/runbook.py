@@ -11,7 +11,9 @@ Names and errors are that project's. What differs, and why:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from dataclasses import dataclass
+from functools import wraps
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 from pydantic_core import from_json
@@ -22,11 +24,17 @@ from starlette.types import Scope
 
 from handraise.asks import Answer, Ask
 from handraise.broker import Broker
-from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn, RunNotFound
-from handraise.server.gate import require, source_of
-from handraise.server.http import RouteNotFound, read_body
+from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn, RunNotFound, StoreFailed
+from handraise.server.declare import TEXT, Raw, Tag, declare, mount
+from handraise.server.gate import source_of, token_of
+from handraise.server.http import RouteNotFound, TooLarge, read_body
+from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import json_response
+from handraise.server.routes.asks import QUESTION_IN_PATH
+from handraise.server.routes.runs import RUN_IN_PATH
 from handraise.wire import check_values, time_text
+from handraise.wire.fields import OR_NULL, Time
+from handraise.wire.runs import AgentQuestion
 from handraise.workflow.journal import Journal, RunRecord
 from handraise.workflow.trace import agent_question, values
 
@@ -36,24 +44,94 @@ VIA = "runbook"
 
 _STATUS = {"open": "running", "done": "success", "failed": "failure", "parked": "failure", "cancelled": "cancelled"}
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[["RunbookRoutes", Request], Awaitable[Response]]
+
+RUNBOOK = Tag("runbook", "The run routes of runbook, so that its clients answer what a run asks. In its own words.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunbookRun:
+    run_id: str
+    workflow_id: str
+    status: Literal["running", "success", "failure", "cancelled"]
+    input: Any
+    output: Any = None
+    error: Annotated[str | None, OR_NULL] = None
+    started_at: Time
+    completed_at: Time | None = None
+    pending_checkpoints: tuple[str, ...]
+    pending_questions: tuple[AgentQuestion, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunbookAnswered:
+    status: Literal["answered"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunbookRefusal:
+    error: str
+
+
+ANSWER = Raw(
+    "RunbookAnswer",
+    {
+        "type": "object",
+        "properties": {
+            "answers": {"type": "array", "items": {"type": "array", "items": TEXT}},
+            "reject": {"type": "boolean"},
+        },
+        "required": [],
+        "anyOf": [
+            {"title": "Answers", "required": ["answers"]},
+            {"title": "A rejection", "required": ["reject"], "properties": {"reject": {"const": True}}},
+        ],
+        "examples": [{"answers": [["Postgres"]]}],
+    },
+)
 
 
 def routes(broker: Broker) -> list[Route]:
-    desk = _Desk(broker)
-    return [
-        Route("/runs/{run}", _in_their_words(desk.show)),
-        Route("/runs/{run}/questions/{question:path}", _in_their_words(desk.answer), methods=["POST"]),
-    ]
+    return mount(RunbookRoutes(broker))
 
 
-class _Desk:
+class _Refusal(Exception):
+    def __init__(self, status: int, error: str) -> None:
+        super().__init__(status, error)
+        self.status = status
+        self.error = error
+
+
+def _in_their_words(handler: Handler) -> Handler:
+    @wraps(handler)
+    async def handle(self: RunbookRoutes, request: Request) -> Response:
+        try:
+            return await handler(self, request)
+        except _Refusal as refusal:
+            return json_response({"error": refusal.error}, status=refusal.status)
+
+    return handle
+
+
+class RunbookRoutes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._journal = Journal(broker.store)
 
+    @declare(
+        "GET /runs/{run}",
+        "runbook_run",
+        "A run, with its open questions in full and the ids of its open checkpoints",
+        tag=RUNBOOK,
+        scope="answer",
+        parameters=(RUN_IN_PATH,),
+        replies={
+            200: (RunbookRun, "As runbook tells it."),
+            404: (RunbookRefusal, "`run_not_found`, or no such route."),
+        },
+    )
+    @_in_their_words
     async def show(self, request: Request) -> Response:
-        require(request.scope, "answer")
         (run,) = _under_runs(request.scope, count=1)
         record = await self._run(run)
         waiting = [ask async for ask in self._broker.asks(state="asked", run=run) if ask.permission is None]
@@ -64,8 +142,24 @@ class _Desk:
         }
         return json_response(told)
 
+    @declare(
+        "POST /runs/{run}/questions/{question:path}",
+        "runbook_answer_a_question",
+        "Answer it by label, or reject it",
+        tag=RUNBOOK,
+        scope="answer",
+        parameters=(RUN_IN_PATH, QUESTION_IN_PATH),
+        body=ANSWER,
+        replies={
+            200: (RunbookAnswered, "It is settled."),
+            400: (RunbookRefusal, "Neither answers nor a rejection, or answers that do not fit. It waits on."),
+            404: (RunbookRefusal, "`run_not_found`; `question_not_found`, also where it is settled; or no such route."),
+        },
+        refusals=(TooLarge, StoreFailed),
+    )
+    @_in_their_words
     async def answer(self, request: Request) -> Response:
-        token = require(request.scope, "answer")
+        token = token_of(request.scope)
         run, kind, id = _under_runs(request.scope, count=3)
         if kind != "questions":
             raise RouteNotFound("there is no such route; `/openapi.json` lists them")
@@ -141,23 +235,9 @@ def _under_runs(scope: Scope, *, count: int) -> list[str]:
     return [part.replace("\0", "\\0") for part in parts]  # which no database takes
 
 
-class _Refusal(Exception):
-    def __init__(self, status: int, error: str) -> None:
-        super().__init__(status, error)
-        self.status = status
-        self.error = error
-
-
 def _question_not_found() -> _Refusal:
     """Also for one that is settled: who comes second learns no more than that."""
     return _Refusal(404, "question_not_found")
 
 
-def _in_their_words(handler: Handler) -> Handler:
-    async def handle(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except _Refusal as refusal:
-            return json_response({"error": refusal.error}, status=refusal.status)
-
-    return handle
+plugin = RouteGroup(handlers=(RunbookRoutes,), routes=lambda desk: routes(desk.broker))

@@ -9,7 +9,8 @@ Errors are the desk's own.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from pydantic_core import to_json
@@ -20,12 +21,18 @@ from starlette.types import Receive, Scope, Send
 
 from handraise.asks import Answer, Ask
 from handraise.broker import Broker
-from handraise.errors import AskNotFound
-from handraise.server.gate import require, source_of
-from handraise.server.http import RouteNotFound, WrongMethod, query, read_body
-from handraise.server.stream import follow, start_of, stream
+from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn, SessionNotFound, StoreFailed
+from handraise.server.declare import declare, mount
+from handraise.server.gate import source_of, token_of
+from handraise.server.http import RouteNotFound, TooLarge, WrongMethod, query, read_body
+from handraise.server.routes import RouteGroup
+from handraise.server.routes.asks import QUESTION_IN_PATH
+from handraise.server.routes.sessions import SESSION_IN_PATH, SESSIONS
+from handraise.server.stream import AFTER_EVENT, LAST_EVENT_ID, follow, start_of, stream
 from handraise.stores import Query
-from handraise.wire import AnswerBody, StoredEvent, parse, time_text
+from handraise.wire import BadBody, StoredEvent, parse, time_text
+from handraise.wire.asks import AnswerBody
+from handraise.wire.fields import Time
 
 __all__ = ["routes"]
 
@@ -34,45 +41,98 @@ VIA = "sandbox-agent"
 _STATUS = {"asked": "requested", "answered": "answered", "rejected": "rejected", "withdrawn": "rejected"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionEvent:
+    type: Literal["question.requested", "question.resolved"]
+    session_id: str
+    at: Time
+    question_id: str
+    prompt: str
+    options: tuple[str, ...]
+    response: str | None
+    status: Literal["requested", "answered", "rejected"]
+
+
 def routes(broker: Broker) -> list[Route]:
-    async def reply(request: Request) -> Response:
-        token = require(request.scope, "answer")
+    return [*mount(QuestionRoutes(broker)), *mount(Events(broker))]
+
+
+class QuestionRoutes:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @declare(
+        "POST /v1/sessions/{question:path}/reply",
+        "reply_to_a_question_of_a_session",
+        "Answer it. `answers` is all that is read",
+        tag=SESSIONS,
+        scope="answer",
+        documented_path="/v1/sessions/{session}/questions/{question}/reply",
+        parameters=(SESSION_IN_PATH, QUESTION_IN_PATH),
+        body=AnswerBody,
+        replies={204: (None, "It is answered.")},
+        refusals=(
+            BadBody,
+            TooLarge,
+            RouteNotFound,
+            SessionNotFound,
+            AskNotFound,
+            AlreadyAnswered,
+            AskWithdrawn,
+            AnswerDoesNotFit,
+            StoreFailed,
+        ),
+    )
+    async def reply(self, request: Request) -> Response:
         body = parse(AnswerBody, await read_body(request.scope, request.receive))
-        return await settle(request, Answer(answers=body.answers, by=token.name, via=VIA))
+        return await self._settle(request, Answer(answers=body.answers, by=token_of(request.scope).name, via=VIA))
 
-    async def reject(request: Request) -> Response:
-        token = require(request.scope, "answer")
-        return await settle(request, Answer(rejected=True, by=token.name, via=VIA))
+    @declare(
+        "POST /v1/sessions/{question:path}/reject",
+        "reject_a_question_of_a_session",
+        "Refuse it, finally",
+        tag=SESSIONS,
+        scope="answer",
+        documented_path="/v1/sessions/{session}/questions/{question}/reject",
+        parameters=(SESSION_IN_PATH, QUESTION_IN_PATH),
+        replies={204: (None, "It is rejected.")},
+        refusals=(RouteNotFound, SessionNotFound, AskNotFound, AlreadyAnswered, AskWithdrawn, StoreFailed),
+    )
+    async def reject(self, request: Request) -> Response:
+        return await self._settle(request, Answer(rejected=True, by=token_of(request.scope).name, via=VIA))
 
-    async def settle(request: Request, answer: Answer) -> Response:
+    async def _settle(self, request: Request, answer: Answer) -> Response:
         session, kind, id, _ = _under_sessions(request.scope, count=4)
         if kind != "questions":
             raise _no_such_route()
-        await broker.sessions.get(session)
-        stored = await broker.stored(id)
+        await self._broker.sessions.get(session)
+        stored = await self._broker.stored(id)
         if stored.session != session or stored.ask().permission is not None:
             raise AskNotFound(id)
-        await broker.answer_stored(id, answer, source=source_of(request.scope))
+        await self._broker.answer_stored(id, answer, source=source_of(request.scope))
         return Response(status_code=204)
 
-    # One open-ended part each: with two, a long path would take the matcher quadratic time.
-    return [
-        Route("/v1/sessions/{question:path}/reply", reply, methods=["POST"]),
-        Route("/v1/sessions/{question:path}/reject", reject, methods=["POST"]),
-        Route("/v1/sessions/{session:path}/events", _Events(broker)),
-    ]
 
-
-class _Events:
+class Events:
     """`GET /v1/sessions/{id}/events`: from now on, or after `Last-Event-ID` or `?after=`; 0 is the beginning."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
+    @declare(
+        "GET /v1/sessions/{session:path}/events",
+        "follow_the_questions_of_a_session",
+        "The questions of one session as they come and go: `question.requested`, `question.resolved`",
+        tag=SESSIONS,
+        scope="answer",
+        parameters=(SESSION_IN_PATH, AFTER_EVENT, LAST_EVENT_ID),
+        replies={200: ("text/event-stream", "Each frame has the cursor as `id` and a QuestionEvent as `data`.")},
+        refusals=(BadBody, RouteNotFound, SessionNotFound),
+        inside=(QuestionEvent,),
+    )
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
             raise WrongMethod("use GET", allow="GET")
-        require(scope, "answer")
         session, _ = _under_sessions(scope, count=2)
         asked = query(scope["query_string"], "after")
         await self._broker.sessions.get(session)
@@ -124,3 +184,6 @@ def _under_sessions(scope: Scope, *, count: int) -> list[str]:
 
 def _no_such_route() -> RouteNotFound:
     return RouteNotFound("there is no such route; `/openapi.json` lists them")
+
+
+plugin = RouteGroup(handlers=(QuestionRoutes, Events), routes=lambda desk: routes(desk.broker))

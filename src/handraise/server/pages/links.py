@@ -16,11 +16,13 @@ from handraise.broker import Broker
 from handraise.clock import Clock, give_way
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskNotFound, AskWithdrawn, StoreError
 from handraise.people import People
-from handraise.server.http import read_body
-from handraise.server.pages._page import STYLE, page, words_for
+from handraise.server.declare import declare, in_path, mount
+from handraise.server.http import TooLarge, read_body
+from handraise.server.pages._page import page, words_for
 from handraise.server.pages.ask import AskForm
 from handraise.server.pages.outcome import over_page, sent_page
 from handraise.server.pages.typed import MOST_TYPED, Problems, Typed, read_form
+from handraise.server.web import WEB
 from handraise.tables.audit import source
 from handraise.tables.links import Link
 from handraise.tables.tokens import Tokens
@@ -35,6 +37,8 @@ SHEET = Path(__file__).parents[2] / "web" / "plain.css"
 MOST_WRONG, PERIOD = 30, 60_000  # links that lead nowhere from one address in so many milliseconds
 MOST_ADDRESSES = 10_000
 
+LINK_IN_PATH = in_path("link", "What the link holds.")
+
 
 class Pages:
     """The answer pages. A link says by itself who may come in, so no token is wanted here."""
@@ -48,16 +52,34 @@ class Pages:
         self._style = SHEET.read_bytes()
 
     def routes(self) -> list[Route]:
-        return [
-            Route(STYLE, self._sheet),
-            Route("/a/{link}", self._show),
-            Route("/a/{link}", self._answer, methods=["POST"]),
-        ]
+        return mount(self)
 
+    @declare(
+        "GET /a/style.css",
+        "read_the_style_of_plain_pages",
+        "The style of the pages that need no script",
+        tag=WEB,
+        scope=None,
+        replies={200: ("text/css", "A style sheet.")},
+    )
     async def _sheet(self, request: Request) -> Response:
         headers = {"cache-control": "max-age=3600", "x-content-type-options": "nosniff"}
         return Response(self._style, media_type="text/css", headers=headers)
 
+    @declare(
+        "GET /a/{link}",
+        "show_an_answer_page",
+        "The ask of an answer link, as a form. Looking at it answers nothing and does not use the link up",
+        tag=WEB,
+        scope=None,
+        parameters=(LINK_IN_PATH,),
+        replies={
+            200: ("text/html", "The form."),
+            404: ("text/html", "The link leads nowhere."),
+            410: ("text/html", "The link has ended, or its ask is settled."),
+            429: ("text/html", "Too many links that lead nowhere came from this address."),
+        },
+    )
     async def _show(self, request: Request) -> Response:
         t = words_for(request)
         found = await self._open(request, t)
@@ -68,6 +90,24 @@ class Pages:
             await give_way()
         return AskForm(t, stored).draw(Typed())
 
+    @declare(
+        "POST /a/{link}",
+        "send_an_answer_page",
+        "What was filled in. The answer that settles the ask uses the link up",
+        tag=WEB,
+        scope=None,
+        parameters=(LINK_IN_PATH,),
+        replies={
+            200: ("text/html", "It is settled, or the deadline was moved."),
+            404: ("text/html", "The link leads nowhere."),
+            410: ("text/html", "The link has ended, or its ask is settled."),
+            429: ("text/html", "Too many links that lead nowhere came from this address."),
+            409: ("text/html", "Somebody was faster."),
+            422: ("text/html", "The form again, with what is wrong; the link is as good as before."),
+            503: ("text/html", "The form again: the database failed, and nothing was kept."),
+        },
+        refusals=(TooLarge,),
+    )
     async def _answer(self, request: Request) -> Response:
         t = words_for(request)
         found = await self._open(request, t)

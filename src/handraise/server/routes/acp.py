@@ -34,18 +34,29 @@ from handraise.errors import (
     AcpDiffers,
     AcpEnded,
     AcpNotFound,
+    AlreadyAnswered,
+    AnswerDoesNotFit,
+    AskWithdrawn,
     HandraiseError,
+    MessagesGone,
     Overloaded,
+    ProcessFailed,
+    RequestAnswered,
+    RequestNotFound,
     SettingsError,
+    StoreFailed,
 )
 from handraise.plugins import names
-from handraise.server.gate import require, source_of
-from handraise.server.http import Gone, RouteNotFound, WrongMethod, query, read_body
+from handraise.server.declare import POSITION, TEXT, Parameter, Raw, Tag, declare, in_path, mount
+from handraise.server.gate import source_of, token_of
+from handraise.server.http import Gone, RouteNotFound, TooLarge, WrongMethod, query, read_body
+from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import json_response
-from handraise.server.stream import stream
+from handraise.server.stream import LAST_EVENT_ID, stream
 from handraise.stores import Query
 from handraise.transports.bodies import until_gone
 from handraise.wire import BadBody, check_values
+from handraise.wire.acp import AcpServers
 from handraise.worker import Agents, Worker
 
 __all__ = ["Acp"]
@@ -57,6 +68,41 @@ MOST_SERVERS = 32  # at once, the ended ones among them; each is a process and a
 LONGEST_ID = 200
 HEARTBEAT = 15.0  # seconds of silence after which a stream says that it is there
 STOPPED = "the desk was stopped"
+
+ACP = Tag("acp", "Agents that speak ACP, for clients by HTTP: messages are JSON-RPC, as the protocol has them.")
+SERVER_IN_PATH = in_path("server", "What you call the agent, percent-encoded: at most 200 characters.")
+ACP_AGENT = Parameter(
+    "agent",
+    schema=TEXT,
+    meaning="With the first message: `gemini`, `qwen`, `copilot`, `claude-agent-acp`, `codex-acp`, or a name "
+    "that has a `command` in the settings. Later it may be left out.",
+    key="acp_agent",
+)
+PREFER = Parameter("Prefer", schema=TEXT, meaning="`respond-async` does not wait for the response.", place="header")
+AFTER_ACP_MESSAGE = Parameter(
+    "after", schema=POSITION, meaning="Read on after this message. Without it, from the start.", key="after_acp_message"
+)
+
+ACP_MESSAGE = Raw(
+    "AcpMessage",
+    {
+        "type": "object",
+        "properties": {
+            "jsonrpc": {"const": "2.0", "type": "string"},
+            "id": {"type": ["string", "integer"]},
+            "method": TEXT,
+            "params": {"type": ["object", "array"]},
+            "result": {},
+            "error": {"type": "object", "properties": {"code": {"type": "integer"}}, "required": ["code"]},
+        },
+        "required": ["jsonrpc"],
+        "oneOf": [
+            {"title": "A request or a notification", "required": ["method"]},
+            {"title": "A result", "required": ["id", "result"], "not": {"required": ["method"]}},
+            {"title": "An error", "required": ["id", "error"], "not": {"required": ["method"]}},
+        ],
+    },
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -143,22 +189,57 @@ class Acp:
             log.error("what agents over ACP had asked before could not be withdrawn: %s", failed)
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/v1/acp", self.list, methods=["GET"]),
-            # Open-ended and taken apart by hand, so that an id may hold any character.
-            Route("/v1/acp/{server:path}", self.post, methods=["POST"]),
-            Route("/v1/acp/{server:path}", self.follow, methods=["GET"]),
-            Route("/v1/acp/{server:path}", self.delete, methods=["DELETE"]),
-        ]
+        return mount(self)
 
     # Routes ---------------------------------------------------------------------------------------------------------
 
+    @declare(
+        "GET /v1/acp",
+        "list_acp_agents",
+        "The agents that run over ACP here, and those that have ended and were not deleted",
+        tag=ACP,
+        scope="admin",
+        replies={200: (AcpServers, "In the order in which they were started.")},
+    )
     async def list(self, request: Request) -> Response:
-        require(request.scope, "admin")
         return json_response({"servers": [server.told() for server in self._servers.values()]})
 
+    @declare(
+        "POST /v1/acp/{server:path}",
+        "send_to_an_acp_agent",
+        "Send one message: the first starts the agent. A request waits for its response, without limit; "
+        "sent once more under its id it joins, as long as nobody has the response",
+        tag=ACP,
+        scope="admin",
+        parameters=(SERVER_IN_PATH, ACP_AGENT, PREFER),
+        body=ACP_MESSAGE,
+        replies={
+            200: (ACP_MESSAGE, "To a request: the agent's response, which the stream has too."),
+            202: (
+                None,
+                "To a response or a notification: it was taken. To a request with `Prefer: respond-async` too.",
+            ),
+        },
+        refusals=(
+            BadBody,
+            TooLarge,
+            RouteNotFound,
+            AcpNotFound,
+            RequestNotFound,
+            AcpDiffers,
+            AcpEnded,
+            RequestAnswered,
+            AlreadyAnswered,
+            AskWithdrawn,
+            AnswerDoesNotFit,
+            SettingsError,
+            ProcessFailed,
+            Overloaded,
+            StoreFailed,
+        ),
+    )
     async def post(self, request: Request) -> Response:
-        token = require(request.scope, "admin")
+        token = token_of(request.scope)
         id = _id(request.scope)
         agent = query(request.scope["query_string"], "agent").get("agent")
         message, kind = _read(await read_body(request.scope, request.receive))
@@ -174,8 +255,19 @@ class Acp:
             await proxy.respond(message, caller=caller)
         return Response(status_code=202)
 
+    @declare(
+        "GET /v1/acp/{server:path}",
+        "follow_an_acp_agent",
+        "What the agent says, after a number or from the start: requests, notifications and responses",
+        tag=ACP,
+        scope="admin",
+        parameters=(SERVER_IN_PATH, AFTER_ACP_MESSAGE, LAST_EVENT_ID),
+        replies={
+            200: ("text/event-stream", "Each frame is a `message`, with a number as `id` and JSON-RPC as `data`.")
+        },
+        refusals=(BadBody, RouteNotFound, AcpNotFound, MessagesGone, ProcessFailed),
+    )
     async def follow(self, request: Request) -> Response:
-        require(request.scope, "admin")
         if request.method != "GET":  # the framework adds HEAD, for which there is nothing to tell
             raise WrongMethod("this route takes DELETE, GET, POST", allow="DELETE, GET, POST")
         asked = query(request.scope["query_string"], "after").get("after")
@@ -185,8 +277,17 @@ class Acp:
             proxy.backlog.check(after)
         return _Stream(proxy, after=after, heartbeat=self._heartbeat)
 
+    @declare(
+        "DELETE /v1/acp/{server:path}",
+        "end_an_acp_agent",
+        "End the agent and withdraw what it asks. The id is free afterwards",
+        tag=ACP,
+        scope="admin",
+        parameters=(SERVER_IN_PATH,),
+        replies={204: (None, "It is told to end, and what it asked is withdrawn.")},
+        refusals=(RouteNotFound, AcpNotFound),
+    )
     async def delete(self, request: Request) -> Response:
-        require(request.scope, "admin")
         server = self._found(_id(request.scope))
         del self._servers[server.id]
         await self._end(server, reason="the agent was ended")
@@ -394,3 +495,6 @@ def _number(text: str | None) -> int | None:
 def _prefers_async(headers: Mapping[str, str]) -> bool:
     wanted = headers.get("prefer", "")
     return any(each.strip().lower() == "respond-async" for each in wanted.replace(";", ",").split(","))
+
+
+plugin = RouteGroup(handlers=(Acp,), routes=lambda desk: () if desk.acp is None else desk.acp.routes())

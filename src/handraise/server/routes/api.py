@@ -16,10 +16,12 @@ from starlette.types import Receive, Scope, Send
 from handraise.broker import Broker
 from handraise.broker.counts import Lag
 from handraise.clock import Clock
-from handraise.errors import HandraiseError, StoreFailed
-from handraise.server.gate import cookie_name, require
+from handraise.errors import HandraiseError, SettingsError, StoreFailed
+from handraise.server.declare import Parameter, Raw, Tag, declare, in_path, mount
+from handraise.server.gate import cookie_name
 from handraise.server.http import (
     RouteNotFound,
+    TooLarge,
     WrongMethod,
     error_body,
     error_headers,
@@ -29,11 +31,16 @@ from handraise.server.http import (
 )
 from handraise.server.openapi import document
 from handraise.server.pages import sign_in_over_page, sign_in_page, signed_in_page, words_for
-from handraise.server.routes.health import PROBLEMS, VERSION, Health
-from handraise.server.routes.metrics import MEDIA_TYPE, Metrics
+from handraise.server.routes import RouteGroup
+from handraise.server.routes._health import PROBLEMS, VERSION, Health
+from handraise.server.routes._metrics import MEDIA_TYPE, Metrics
+from handraise.server.stream import EVENTS
 from handraise.tables.tokens import Tokens
 from handraise.transports import proof
-from handraise.wire import LARGE, BadBody, TokenBody, parse
+from handraise.wire import LARGE, BadBody, parse
+from handraise.wire import desk as desk_shapes
+from handraise.wire import tokens as tokens_shapes
+from handraise.wire.tokens import TokenBody
 
 __all__ = ["HEADERS", "ListResponse", "SignIn", "json_response", "on_error", "routes"]
 
@@ -41,6 +48,19 @@ SIGN_IN_FOR = 15 * 60 * 1000  # milliseconds a printed link opens the door
 HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+ACCESS = Tag("access", "Tokens and signing in.")
+DESK = Tag("desk", "The desk itself.")
+NAME_IN_PATH = in_path("name", "The name of the token.", example="ci")
+CODE_IN_PATH = in_path("code", "What the link holds.")
+NONCE = Parameter(
+    "nonce",
+    schema={"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    meaning="64 hexadecimal digits, chosen anew for every call.",
+    is_required=True,
+)
+
+DOCUMENT = Raw("Document", {"type": "object"})
 
 
 class SignIn:
@@ -104,13 +124,26 @@ def _in_our_words(request: Request, error: Exception) -> HandraiseError:
     return WrongMethod(f"this route takes {allow}", allow=allow)
 
 
-class Monitoring:
-    """How the desk is, for load balancers and monitoring systems."""
+class DeskRoutes:
+    """The desk itself: how it is, which desk it is, where its events stand, and what it can be asked."""
 
-    def __init__(self, broker: Broker, *, lag: Lag) -> None:
+    def __init__(self, broker: Broker, *, lag: Lag, prove: Callable[[str], str] | None) -> None:
+        self._store = broker.store
         self._health = Health(broker.store, lag=lag)
         self._metrics = Metrics(broker, lag=lag)
+        self._prove = prove
 
+    @declare(
+        "GET /healthz",
+        "check_health",
+        "Whether the desk is well",
+        tag=DESK,
+        scope=None,
+        replies={
+            200: (desk_shapes.Health, "It takes asks. `degraded` says that something is wrong all the same."),
+            503: (desk_shapes.Down, "The database can be neither written nor read."),
+        },
+    )
     async def health(self, request: Request) -> Response:
         status, problems = await self._health.look()
         told = {"status": status, "version": VERSION, "problems": problems}
@@ -119,9 +152,158 @@ class Monitoring:
             raise StoreFailed(f"{said}; the log of the desk says why", **told)
         return json_response(told)
 
+    @declare(
+        "GET /v1/proof",
+        "prove_the_desk",
+        "Proof that this is the desk which wrote its address into its home",
+        tag=DESK,
+        scope=None,
+        parameters=(NONCE,),
+        replies={
+            200: (desk_shapes.Proof, "The nonce and the address of the desk, signed with the key in `desk.json`.")
+        },
+        refusals=(BadBody,),
+    )
+    async def prove(self, request: Request) -> Response:
+        """For programs of the same home, which send nothing else before they know that we are its desk."""
+        nonce = query(request.scope["query_string"], "nonce").get("nonce", "")
+        if self._prove is None or not proof.check_nonce(nonce):
+            raise BadBody("nonce is 64 hexadecimal digits, in small letters")
+        return json_response({"proof": self._prove(nonce)})
+
+    @declare(
+        "GET /metrics",
+        "show_metrics",
+        "Numbers for a monitoring system, as OpenMetrics",
+        tag=DESK,
+        scope="answer",
+        replies={200: ("application/openmetrics-text", "One line a number.")},
+    )
     async def metrics(self, request: Request) -> Response:
-        require(request.scope, "answer")
         return Response(await self._metrics.text(), media_type=MEDIA_TYPE, headers=HEADERS)
+
+    @declare(
+        "GET /openapi.json",
+        "show_this_document",
+        "This document",
+        tag=DESK,
+        scope="",
+        replies={200: (DOCUMENT, "OpenAPI 3.1.")},
+    )
+    async def openapi(self, request: Request) -> Response:
+        return json_response(document())
+
+    @declare(
+        "GET /v1/cursor",
+        "show_the_cursor",
+        "Where the events stand, to follow them from here later",
+        tag=EVENTS,
+        scope="answer",
+        replies={200: (desk_shapes.Cursor, "The cursor of the newest event.")},
+    )
+    async def cursor(self, request: Request) -> Response:
+        return json_response({"cursor": await self._store.cursor()})
+
+
+class AccessRoutes:
+    """Tokens, and signing a browser in."""
+
+    def __init__(self, *, tokens: Tokens, sign_in: SignIn, port: int) -> None:
+        self._tokens = tokens
+        self._sign_in = sign_in
+        self._port = port
+
+    @declare(
+        "GET /v1/tokens",
+        "list_tokens",
+        "All tokens, without their secrets, which are kept nowhere",
+        tag=ACCESS,
+        scope="admin",
+        replies={200: (tokens_shapes.Tokens, "By name.")},
+    )
+    async def list(self, request: Request) -> Response:
+        return json_response({"tokens": [token.told() for token in self._tokens.all()]})
+
+    @declare(
+        "POST /v1/tokens",
+        "add_a_token",
+        "Make a token. Its secret is told here and never again",
+        tag=ACCESS,
+        scope="admin",
+        body=TokenBody,
+        replies={201: (tokens_shapes.NewToken, "The new token.")},
+        refusals=(BadBody, TooLarge, SettingsError, StoreFailed),
+    )
+    async def add(self, request: Request) -> Response:
+        body = parse(TokenBody, await read_body(request.scope, request.receive))
+        secret = await self._tokens.add(body.name, scopes=body.scopes)
+        return json_response({"name": body.name, "scopes": sorted(body.scopes), "token": secret}, status=201)
+
+    @declare(
+        "DELETE /v1/tokens/{name}",
+        "revoke_a_token",
+        "Refuse a token from now on, also on connections and streams that are open",
+        tag=ACCESS,
+        scope="admin",
+        parameters=(NAME_IN_PATH,),
+        replies={204: (None, "It is revoked.")},
+        refusals=(RouteNotFound, StoreFailed),
+    )
+    async def revoke(self, request: Request) -> Response:
+        if not await self._tokens.revoke(request.path_params["name"]):
+            raise RouteNotFound("there is no token of that name; `handraise token list` shows them")
+        return Response(status_code=204)
+
+    @declare(
+        "POST /v1/signin",
+        "make_a_sign_in_link",
+        "Make a link that signs a browser in, once",
+        tag=ACCESS,
+        scope="admin",
+        replies={201: (tokens_shapes.SignInLink, "The link.")},
+    )
+    async def sign_in_link(self, request: Request) -> Response:
+        return json_response({"url": self._sign_in.link(str(request.base_url).rstrip("/"))}, status=201)
+
+    @declare(
+        "GET /signin/{code}",
+        "show_the_sign_in_page",
+        "The page with the button. Looking at it does not use the link up",
+        tag=ACCESS,
+        scope=None,
+        parameters=(CODE_IN_PATH,),
+        replies={200: ("text/html", "A page.")},
+    )
+    async def show_sign_in(self, request: Request) -> Response:
+        return sign_in_page(words_for(request))
+
+    @declare(
+        "POST /signin/{code}",
+        "sign_in",
+        "Use the link up and give the browser both halves of its session",
+        tag=ACCESS,
+        scope=None,
+        parameters=(CODE_IN_PATH,),
+        replies={
+            200: ("text/html", "Signed in. A script of the page keeps one half and opens the inbox."),
+            410: ("text/html", "The link was used or has expired."),
+        },
+        refusals=(StoreFailed,),
+    )
+    async def sign_in(self, request: Request) -> Response:
+        if not self._sign_in.use(request.path_params["code"]):
+            return sign_in_over_page(words_for(request))
+        halves = await self._tokens.add_browser(scopes=("admin",))
+        response = signed_in_page(words_for(request), halves.secret)
+        response.set_cookie(
+            cookie_name(self._port),
+            halves.cookie,
+            httponly=True,
+            secure=request.url.scheme == "https",
+            samesite="strict",
+            max_age=30 * 24 * 3600,
+        )
+        return response
 
 
 def routes(
@@ -133,70 +315,15 @@ def routes(
     lag: Lag,
     prove: Callable[[str], str] | None = None,
 ) -> list[Route]:
-    monitoring = Monitoring(broker, lag=lag)
-
-    async def proven(request: Request) -> Response:
-        """For programs of the same home, which send nothing else before they know that we are its desk."""
-        nonce = query(request.scope["query_string"], "nonce").get("nonce", "")
-        if prove is None or not proof.check_nonce(nonce):
-            raise BadBody("nonce is 64 hexadecimal digits, in small letters")
-        return json_response({"proof": prove(nonce)})
-
-    async def openapi(request: Request) -> Response:
-        return json_response(document())
-
-    async def cursor(request: Request) -> Response:
-        require(request.scope, "answer")
-        return json_response({"cursor": await broker.store.cursor()})
-
-    async def list_tokens(request: Request) -> Response:
-        require(request.scope, "admin")
-        return json_response({"tokens": [token.told() for token in tokens.all()]})
-
-    async def add_token(request: Request) -> Response:
-        require(request.scope, "admin")
-        body = parse(TokenBody, await read_body(request.scope, request.receive))
-        secret = await tokens.add(body.name, scopes=body.scopes)
-        return json_response({"name": body.name, "scopes": sorted(body.scopes), "token": secret}, status=201)
-
-    async def revoke_token(request: Request) -> Response:
-        require(request.scope, "admin")
-        if not await tokens.revoke(request.path_params["name"]):
-            raise RouteNotFound("there is no token of that name; `handraise token list` shows them")
-        return Response(status_code=204)
-
-    async def sign_in_link(request: Request) -> Response:
-        require(request.scope, "admin")
-        return json_response({"url": sign_in.link(str(request.base_url).rstrip("/"))}, status=201)
-
-    async def show_sign_in(request: Request) -> Response:
-        return sign_in_page(words_for(request))
-
-    async def sign_in_done(request: Request) -> Response:
-        if not sign_in.use(request.path_params["code"]):
-            return sign_in_over_page(words_for(request))
-        halves = await tokens.add_browser(scopes=("admin",))
-        response = signed_in_page(words_for(request), halves.secret)
-        response.set_cookie(
-            cookie_name(port),
-            halves.cookie,
-            httponly=True,
-            secure=request.url.scheme == "https",
-            samesite="strict",
-            max_age=30 * 24 * 3600,
-        )
-        return response
-
     return [
-        Route("/healthz", monitoring.health),
-        Route(proof.PATH, proven),
-        Route("/openapi.json", openapi),
-        Route("/metrics", monitoring.metrics),
-        Route("/v1/cursor", cursor),
-        Route("/v1/tokens", list_tokens),
-        Route("/v1/tokens", add_token, methods=["POST"]),
-        Route("/v1/tokens/{name}", revoke_token, methods=["DELETE"]),
-        Route("/v1/signin", sign_in_link, methods=["POST"]),
-        Route("/signin/{code}", show_sign_in),
-        Route("/signin/{code}", sign_in_done, methods=["POST"]),
+        *mount(DeskRoutes(broker, lag=lag, prove=prove)),
+        *mount(AccessRoutes(tokens=tokens, sign_in=sign_in, port=port)),
     ]
+
+
+plugin = RouteGroup(
+    handlers=(DeskRoutes, AccessRoutes),
+    routes=lambda desk: routes(
+        desk.broker, tokens=desk.tokens, sign_in=desk.sign_in, port=desk.port, lag=desk.lag, prove=desk.prove
+    ),
+)

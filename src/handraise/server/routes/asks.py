@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 from urllib.parse import unquote
 
 from pydantic_core import to_json
@@ -16,12 +17,27 @@ from starlette.types import Receive, Scope, Send
 from handraise.asks import Answer, Ask, Handling, Origin
 from handraise.broker import Broker
 from handraise.clock import give_way
-from handraise.errors import AskDoesNotFit, AskNotFound, Forbidden, Overloaded
+from handraise.errors import (
+    AlreadyAnswered,
+    AnswerDoesNotFit,
+    AskDiffers,
+    AskDoesNotFit,
+    AskNotFound,
+    AskWithdrawn,
+    Forbidden,
+    NothingToDeliver,
+    Overloaded,
+    SessionEnded,
+    SessionNotFound,
+    StoreFailed,
+)
 from handraise.people import reason_not_to_allow_in_notification
+from handraise.server.declare import POSITION, SECONDS, TEXT, Parameter, Tag, declare, in_path, one_of, page_size
 from handraise.server.gate import require, source_of
 from handraise.server.http import (
     Gone,
     RouteNotFound,
+    TooLarge,
     WrongMethod,
     hung_up,
     query,
@@ -30,24 +46,23 @@ from handraise.server.http import (
     send_json,
     send_pieces,
 )
+from handraise.server.routes import Parts, RouteGroup
 from handraise.stores import SETTLED, Query
 from handraise.tables.links import DAY
 from handraise.tables.tokens import OWNED, Token
-from handraise.wire import (
-    LARGE,
+from handraise.wire import LARGE, BadBody, Stored, parse, parse_ask_body, time_text
+from handraise.wire.asks import (
     AnswerBody,
+    AnswerLink,
     AskBody,
-    BadBody,
+    Asks,
     DeliveriesBody,
     LinkBody,
     RejectBody,
-    ShowingBody,
-    Stored,
+    Reported,
     WithdrawBody,
-    parse,
-    parse_ask_body,
-    time_text,
 )
+from handraise.wire.channels import ShowingBody, Showings
 
 __all__ = ["AskRoutes", "number", "who"]
 
@@ -61,6 +76,31 @@ LONGEST_KEPT = 100  # bytes of a query whose meaning is remembered
 OLDEST, NEWEST = "oldest", "newest"
 
 Action = Callable[[Scope, Receive, Send, str], Awaitable[None]]
+
+ASKS = Tag("asks", "What agents ask and people answer.")
+CHANNELS = Tag("channels", "The places where people are told what waits, and what became of it there.")
+WAIT = Parameter(
+    "wait", schema=SECONDS, meaning="Seconds to wait for the answer. When they have passed the ask is told as it is."
+)
+STATE = Parameter(
+    "state",
+    schema=one_of("asked", "answered", "rejected", "withdrawn", "settled"),
+    meaning="Only asks in this state; `settled` is every state but `asked`.",
+)
+AGENT = Parameter("agent", schema=TEXT, meaning="Only what this agent asked.")
+SESSION = Parameter("session", schema=TEXT, meaning="Only of this session.")
+RUN = Parameter("run", schema=TEXT, meaning="Only of this run.")
+Q = Parameter(
+    "q",
+    schema={"type": "string", "maxLength": LONGEST_SEARCH},
+    meaning="Only asks in which people see this text, in any case: in what was asked and by whom, in what was"
+    " answered, in the reason why it ended. It is taken as it is; there are no wildcards.",
+)
+ORDER = Parameter("order", schema=one_of("oldest", "newest"), meaning="Which ask comes first; without it, the oldest.")
+AFTER_ASK = Parameter("after", schema=POSITION, meaning="`next` of the page before.", key="after_ask")
+LIMIT = Parameter("limit", schema=page_size(MOST_LISTED, default=PAGE), meaning="Asks a page.")
+ID_IN_PATH = in_path("id", "The id of an ask, percent-encoded.", example="build-7")
+QUESTION_IN_PATH = in_path("question", "The id of an ask, percent-encoded.", example="build-7")
 
 
 class AskRoutes:
@@ -107,6 +147,20 @@ class AskRoutes:
             case _:
                 raise RouteNotFound("there is no such route; `/openapi.json` lists them")
 
+    @declare(
+        "POST /v1/asks",
+        "raise_an_ask",
+        "Raise a hand, or join the one raised before under the same id",
+        tag=ASKS,
+        scope="ask",
+        parameters=(WAIT,),
+        body=AskBody,
+        replies={
+            201: (Ask, "A new ask. With `wait` it may be settled already."),
+            200: (Ask, "Joined: the same was asked before under this id. One that was withdrawn is open again."),
+        },
+        refusals=(BadBody, TooLarge, AskDiffers, AskDoesNotFit, Overloaded, StoreFailed),
+    )
     async def _ask(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = require(scope, "ask")
         wait = _wait(scope)
@@ -172,6 +226,16 @@ class AskRoutes:
             "(`GET /v1/events?worker=`), or ask again later under the same id",
         )
 
+    @declare(
+        "GET /v1/asks/{id}",
+        "show_an_ask",
+        "One ask, at once or as soon as it is settled. Never counts as delivered",
+        tag=ASKS,
+        scope="",
+        parameters=(ID_IN_PATH, WAIT),
+        replies={200: (Ask, "The ask. After an expired wait it is told as it is.")},
+        refusals=(BadBody, AskNotFound, Overloaded),
+    )
     async def _get(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token: Token = scope["token"]
         wait = _wait(scope)
@@ -186,6 +250,16 @@ class AskRoutes:
                 self._waits[token.name] -= 1
         await self._tell(send, stored)
 
+    @declare(
+        "GET /v1/asks",
+        "list_asks",
+        "Asks in the order they were raised, in every state unless one is named",
+        tag=ASKS,
+        scope="answer",
+        parameters=(STATE, AGENT, SESSION, RUN, Q, ORDER, AFTER_ASK, LIMIT),
+        replies={200: (Asks, "A page of asks.")},
+        refusals=(BadBody,),
+    )
     async def _list(self, scope: Scope, send: Send) -> None:
         require(scope, "answer")
         asked = query(scope["query_string"], "state", "agent", "session", "run", "q", "order", "after", "limit")
@@ -212,6 +286,17 @@ class AskRoutes:
         is_large = sum(map(len, told)) > LARGE
         await send_pieces(send, told if is_large else (b"".join(told),))
 
+    @declare(
+        "POST /v1/asks/{id}/answer",
+        "answer_an_ask",
+        "Answer its questions, or reply to the permission it wants. The first answer counts",
+        tag=ASKS,
+        scope="answer",
+        parameters=(ID_IN_PATH,),
+        body=AnswerBody,
+        replies={200: (Ask, "It is settled with this answer, by you or by somebody who said the same before.")},
+        refusals=(BadBody, TooLarge, AskNotFound, AlreadyAnswered, AskWithdrawn, AnswerDoesNotFit, StoreFailed),
+    )
     async def _answer(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "answer")
         body = parse(AnswerBody, await read_body(scope, receive))
@@ -227,6 +312,18 @@ class AskRoutes:
         if reason is not None:
             raise Forbidden(f"a notification cannot allow this, because {reason}: allow it on its card")
 
+    @declare(
+        "POST /v1/asks/{id}/reject",
+        "reject_an_ask",
+        "Refuse it, finally. The reason reaches the agent",
+        tag=ASKS,
+        scope="answer",
+        parameters=(ID_IN_PATH,),
+        body=RejectBody,
+        is_body_required=False,
+        replies={200: (Ask, "It is rejected.")},
+        refusals=(BadBody, TooLarge, AskNotFound, AlreadyAnswered, AskWithdrawn, StoreFailed),
+    )
     async def _reject(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "answer")
         body = parse(RejectBody, await read_body(scope, receive))
@@ -240,12 +337,32 @@ class AskRoutes:
             id = (await self._seen(token, id)).id
         return await self._broker.answer_stored(id, answer, source=source_of(scope))
 
+    @declare(
+        "POST /v1/asks/{id}/keep-waiting",
+        "keep_waiting",
+        "Move the deadline by the time the ask was given",
+        tag=ASKS,
+        scope="answer",
+        parameters=(ID_IN_PATH,),
+        replies={200: (Ask, "The ask with its new deadline, or unchanged where it has none.")},
+        refusals=(TooLarge, AskNotFound, AlreadyAnswered, AskWithdrawn, StoreFailed),
+    )
     async def _keep_waiting(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "answer")
         await read_body(scope, receive)
         stored = await self._seen(token, id)
         await self._tell(send, await self._broker.keep_waiting_stored(stored.id, source=source_of(scope)))
 
+    @declare(
+        "POST /v1/asks/{id}/deliver",
+        "deliver_again",
+        "Have an agent that was started here told an answer that it could not take",
+        tag=ASKS,
+        scope="answer",
+        parameters=(ID_IN_PATH,),
+        replies={202: (Ask, "It will be told so. Whether it took the answer is told as always.")},
+        refusals=(TooLarge, AskNotFound, NothingToDeliver, SessionNotFound, SessionEnded, StoreFailed),
+    )
     async def _deliver(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         """Once more, where the agent could not take the answer. The worker of its session does it."""
         token = require(scope, "answer")
@@ -254,6 +371,23 @@ class AskRoutes:
         await self._broker.sessions.deliver_again(stored.ask(), at=self._broker.clock.now())
         await self._tell(send, stored, status=202)
 
+    @declare(
+        "POST /v1/asks/{id}/withdraw",
+        "withdraw_an_ask",
+        "Say that the agent no longer waits, and what a person told it in its own terminal, where that is known",
+        tag=ASKS,
+        scope="ask",
+        parameters=(ID_IN_PATH,),
+        body=WithdrawBody,
+        is_body_required=False,
+        replies={
+            200: (
+                Ask,
+                "It is withdrawn. With an `answer` that fits it is answered or rejected by `agent`, and delivered.",
+            )
+        },
+        refusals=(BadBody, TooLarge, AskNotFound, AlreadyAnswered, StoreFailed),
+    )
     async def _withdraw(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         token = require(scope, "ask")
         body = parse(WithdrawBody, await read_body(scope, receive))
@@ -266,6 +400,18 @@ class AskRoutes:
         )
         await self._tell(send, taken)
 
+    @declare(
+        "POST /v1/asks/{id}/link",
+        "make_an_answer_link",
+        "Make a link with which whoever holds it answers this ask, once. Revoking the token that made it ends it",
+        tag=ASKS,
+        scope="answer",
+        parameters=(ID_IN_PATH,),
+        body=LinkBody,
+        is_body_required=False,
+        replies={201: (AnswerLink, "The link, which is told only now.")},
+        refusals=(BadBody, TooLarge, AskNotFound, AlreadyAnswered, AskWithdrawn, StoreFailed),
+    )
     async def _link(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         """Whoever holds the link answers in the name of its maker, or of whom an admin names."""
         token = require(scope, "answer")
@@ -279,12 +425,33 @@ class AskRoutes:
         told = {"url": f"{Request(scope).base_url}a/{secret}", "expires_at": time_text(expires_at)}
         await send_json(send, to_json(told), status=201)
 
+    @declare(
+        "GET /v1/asks/{id}/showings",
+        "list_where_an_ask_was_shown",
+        "Where it was sent or shown, and where that failed",
+        tag=CHANNELS,
+        scope="answer",
+        parameters=(ID_IN_PATH,),
+        replies={200: (Showings, "The newest word of each channel, by name.")},
+        refusals=(AskNotFound,),
+    )
     async def _showings(self, scope: Scope, send: Send, id: str) -> None:
         token = require(scope, "answer")
         stored = await self._seen(token, id)
         told = [record.told() for record in await self._broker.showings.of(stored.id)]
         await send_json(send, to_json({"showings": told}))
 
+    @declare(
+        "POST /v1/asks/{id}/showings",
+        "report_a_showing",
+        "For a channel that is a program of its own: what became of showing it there, or that nothing is left to do",
+        tag=CHANNELS,
+        scope="answer",
+        parameters=(ID_IN_PATH,),
+        body=ShowingBody,
+        replies={200: (Showings, "It is written down. One that nobody could be shown does not wait unseen.")},
+        refusals=(BadBody, TooLarge, AskNotFound, StoreFailed),
+    )
     async def _showed(self, scope: Scope, receive: Receive, send: Send, id: str) -> None:
         """From a channel that is a program of its own."""
         token = require(scope, "answer")
@@ -298,6 +465,16 @@ class AskRoutes:
             await self._broker.showed(stored.id, body.state, channel=body.channel, place=body.place, error=body.error)
         await self._showings(scope, send, stored.id)
 
+    @declare(
+        "POST /v1/deliveries",
+        "report_deliveries",
+        "Say which answers agents took, and why they could not take others",
+        tag=ASKS,
+        scope="ask",
+        body=DeliveriesBody,
+        replies={200: (Reported, "What is written down, and the ids nobody knows.")},
+        refusals=(BadBody, TooLarge, StoreFailed),
+    )
     async def deliveries(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /v1/deliveries`: agents took answers, or could not."""
         if scope["method"] != "POST":
@@ -355,3 +532,11 @@ def who(token: Token, *, by: str | None, via: str | None) -> tuple[str, str]:
     """Only an admin's programs may say in whose name they answer; nobody may pass for policy or the agent."""
     claimed = by if by and token.may("admin") and not by.startswith("policy:") and by != "agent" else None
     return claimed or token.name, via if via and via != "policy" else "http"
+
+
+def _hot(desk: Parts) -> Mapping[str, Any]:
+    routes = AskRoutes(desk.broker)
+    return {"/v1/asks": routes, "/v1/asks/": routes, "/v1/deliveries": routes.deliveries}
+
+
+plugin = RouteGroup(handlers=(AskRoutes,), hot=_hot)

@@ -20,6 +20,7 @@ from handraise.broker import Broker
 from handraise.errors import Overloaded, Withdrawn
 from handraise.server.gate import require, source_of
 from handraise.server.http import is_here
+from handraise.server.routes import RouteGroup
 from handraise.stores import Query
 from handraise.tables.raw_messages import Wires
 from handraise.tables.tokens import Token
@@ -202,3 +203,7 @@ class _Caller:
 
     def delivered(self, id: str, *, error: str | None = None) -> None:
         self._broker.delivered(self._token.own_id(id), error=error)
+
+
+# What it serves is the agents' own and is not in the document.
+plugin = RouteGroup(handlers=(), routes=lambda desk: () if desk.attached is None else desk.attached.routes())

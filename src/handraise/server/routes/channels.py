@@ -11,13 +11,18 @@ from starlette.routing import Route
 from handraise.asks import Ask, Handling, Option, Origin, Question
 from handraise.asks.places import on_this_machine
 from handraise.broker import Broker
-from handraise.channels import Testable
-from handraise.errors import SettingsError
+from handraise.channels import BadCall, Testable
+from handraise.errors import SettingsError, StoreFailed
+from handraise.server.declare import Parameter, declare, in_path, mount, one_of
 from handraise.server.gate import require
-from handraise.server.http import RouteNotFound, query, read_body
+from handraise.server.http import RouteNotFound, TooLarge, query, read_body
+from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import json_response
+from handraise.server.routes.asks import CHANNELS
 from handraise.switchboard import Channels
-from handraise.wire import BadBody, ChannelTestBody, parse
+from handraise.wire import BadBody, parse
+from handraise.wire import channels as shapes
+from handraise.wire.channels import ChannelTestBody
 
 __all__ = ["AGENT", "routes"]
 
@@ -31,26 +36,35 @@ TEST = Question(
     header="Test",
 )
 
+EXAMINE = Parameter(
+    "examine",
+    schema=one_of("0", "1"),
+    meaning="1 lets each channel look what is wrong with it, which may ask its place and takes the scope `admin`.",
+)
+CHANNEL_IN_PATH = in_path("channel", "The name of a channel, as the settings have it.", example="linear")
+
 
 def routes(broker: Broker, channels: Channels) -> list[Route]:
-    desk = _Desk(broker, channels)
-    return [
-        Route("/v1/channels", desk.list),
-        Route("/v1/channels/{name}/places", desk.places),
-        Route("/v1/showings", desk.showings),
-        Route("/v1/channels/{name}/test", desk.test, methods=["POST"]),
-        Route("/webhooks/{name}", desk.called, methods=["POST"]),
-    ]
+    return mount(ChannelRoutes(broker, channels))
 
 
-class _Desk:
+class ChannelRoutes:
     def __init__(self, broker: Broker, channels: Channels) -> None:
         self._broker = broker
         self._channels = channels
 
+    @declare(
+        "GET /v1/channels",
+        "list_channels",
+        "The channels of this desk, what each can do, and how it is",
+        tag=CHANNELS,
+        scope="answer",
+        parameters=(EXAMINE,),
+        replies={200: (shapes.Channels, "In the order of the settings.")},
+        refusals=(BadBody,),
+    )
     async def list(self, request: Request) -> Response:
         """With `?examine=1` also what each finds wrong with itself, which may ask its place."""
-        require(request.scope, "answer")
         examine = query(request.scope["query_string"], "examine").get("examine", "0")
         if examine not in ("0", "1"):
             raise BadBody("examine is 0 or 1")
@@ -61,22 +75,49 @@ class _Desk:
             listed = [{**told, "problems": problems.get(told["name"], [])} for told in listed]
         return json_response({"channels": listed})
 
+    @declare(
+        "GET /v1/channels/{channel}/places",
+        "list_what_a_channel_shows",
+        "For a channel that is a program of its own: what it has shown and not taken back, and where",
+        tag=CHANNELS,
+        scope="answer",
+        parameters=(CHANNEL_IN_PATH,),
+        replies={200: (shapes.Places, "By ask; none for a channel that nobody knows.")},
+        refusals=(RouteNotFound,),
+    )
     async def places(self, request: Request) -> Response:
         """For a channel that is a program of its own: what it has shown, and where."""
-        require(request.scope, "answer")
-        return json_response({"places": dict(await self._broker.places(request.path_params["name"]))})
+        return json_response({"places": dict(await self._broker.places(request.path_params["channel"]))})
 
+    @declare(
+        "GET /v1/showings",
+        "list_showings",
+        "Where everything that waits was sent or shown, and where that failed, the oldest ask first",
+        tag=CHANNELS,
+        scope="answer",
+        replies={200: (shapes.WaitingShowings, "At most 1000 of them.")},
+    )
     async def showings(self, request: Request) -> Response:
         """Of everything that waits."""
-        require(request.scope, "answer")
         found = await self._broker.showings.waiting(limit=MOST_LISTED)
         return json_response({"showings": [{"ask": ask, **record.told()} for ask, record in found]})
 
+    @declare(
+        "POST /v1/channels/{channel}/test",
+        "test_a_channel",
+        "Ask a question that this channel shows, like any other. What becomes of it is read from the ask",
+        tag=CHANNELS,
+        scope="admin",
+        parameters=(CHANNEL_IN_PATH,),
+        body=ChannelTestBody,
+        is_body_required=False,
+        replies={201: (shapes.ChannelTest, "It waits for ten minutes.")},
+        refusals=(BadBody, TooLarge, RouteNotFound, SettingsError, StoreFailed),
+    )
     async def test(self, request: Request) -> Response:
         """Ask a question that this channel shows, like any other. What becomes of it is read from the ask."""
-        require(request.scope, "admin")
         body = parse(ChannelTestBody, await read_body(request.scope, request.receive))
-        name = request.path_params["name"]
+        name = request.path_params["channel"]
         channel = self._channels[name]
         if channel is None:
             trouble = next((state.trouble for state in self._channels.states() if state.name == name), None)
@@ -90,11 +131,31 @@ class _Desk:
         opened = await self._broker.open(on_this_machine(ask), handling=handling)
         return json_response({"ask": opened.stored.id}, status=201)
 
+    @declare(
+        "POST /webhooks/{channel}",
+        "call_a_channel",
+        "Where the place of a channel calls us. The channel finds out from body and headers who calls; "
+        "what it says is done afterwards",
+        tag=CHANNELS,
+        scope=None,
+        parameters=(CHANNEL_IN_PATH,),
+        replies={
+            200: (shapes.Received, "It is written down."),
+            401: (BadCall, "Nobody here is called by that place, or it cannot prove who it is."),
+        },
+        refusals=(TooLarge, StoreFailed),
+    )
     async def called(self, request: Request) -> Response:
         """No token: the channel proves who calls, from these bytes. Answered once it is written down."""
-        name = request.path_params["name"]
+        name = request.path_params["channel"]
         self._channels.check_called(name)  # before anything of a stranger is read
         body = await read_body(request.scope, request.receive, most=MOST_BYTES)
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.scope["headers"]}
         await self._channels.receive(name, body, headers)
         return json_response({"received": True})
+
+
+plugin = RouteGroup(
+    handlers=(ChannelRoutes,),
+    routes=lambda desk: () if desk.channels is None else routes(desk.broker, desk.channels),
+)

@@ -11,81 +11,160 @@ from starlette.routing import Route
 
 from handraise.chat.runtime import Chats
 from handraise.chat.transcript import Said
-from handraise.server.gate import require, source_of
-from handraise.server.http import query, read_body
+from handraise.errors import ChatBusy, ChatNotFound, SettingsError, StoreFailed
+from handraise.server.declare import POSITION, Parameter, Tag, declare, in_path, mount
+from handraise.server.gate import source_of
+from handraise.server.http import RouteNotFound, TooLarge, query, read_body
+from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import HEADERS, json_response
 from handraise.server.routes.asks import number, who
-from handraise.wire import ChatBody, ChatMessageBody, ChatTitleBody, parse
+from handraise.wire import BadBody, parse
+from handraise.wire import chats as shapes
+from handraise.wire.chats import ChatBody, ChatMessageBody, ChatTitleBody
 
 __all__ = ["routes"]
 
+CHATS = Tag(
+    "chats", "Conversations with a model. What it asks is an ask of the agent `chat`, and is answered as every other."
+)
+CHAT_IN_PATH = in_path("chat", "The id of a chat.", example="chat_5d41402abc4b2a76b971")
+SINCE_VERSION = Parameter(
+    "since",
+    schema=POSITION,
+    meaning="Only the messages that changed after this `version` of the chat. Without it, all of them.",
+    key="since_version",
+)
+
 
 def routes(chats: Chats) -> list[Route]:
-    desk = _Desk(chats)
-    return [
-        Route("/v1/chats", desk.list),
-        Route("/v1/chats", desk.begin, methods=["POST"]),
-        Route("/v1/chats/{chat}", desk.show),
-        Route("/v1/chats/{chat}", desk.rename, methods=["POST"]),
-        Route("/v1/chats/{chat}", desk.delete, methods=["DELETE"]),
-        Route("/v1/chats/{chat}/messages", desk.say, methods=["POST"]),
-        Route("/v1/chats/{chat}/stop", desk.stop, methods=["POST"]),
-        Route("/v1/chats/{chat}/retry", desk.retry, methods=["POST"]),
-    ]
+    return mount(ChatRoutes(chats))
 
 
-class _Desk:
+class ChatRoutes:
     def __init__(self, chats: Chats) -> None:
         self._chats = chats
 
+    @declare(
+        "GET /v1/chats",
+        "list_chats",
+        "The 200 chats that changed last, without their messages, and the models that there are",
+        tag=CHATS,
+        scope="answer",
+        replies={200: (shapes.Chats, "Those that changed last come first.")},
+    )
     async def list(self, request: Request) -> Response:
-        require(request.scope, "answer")
         settings = self._chats.settings
         models = [{"name": name, "api": table.api, "model": table.model} for name, table in settings.models.items()]
         chats = [record.told() for record in await self._chats.transcript.newest()]
         return json_response({"chats": chats, "models": models, "model": settings.default})
 
+    @declare(
+        "POST /v1/chats",
+        "begin_a_chat",
+        "Begin a chat with a model. With a `text` it begins with that message, and a reply is written",
+        tag=CHATS,
+        scope="admin",
+        body=ChatBody,
+        replies={201: (shapes.Chat, "The chat, with its messages.")},
+        refusals=(BadBody, TooLarge, SettingsError, StoreFailed),
+    )
     async def begin(self, request: Request) -> Response:
-        require(request.scope, "admin")
         body = parse(ChatBody, await read_body(request.scope, request.receive))
         record = await self._chats.create(model=body.model, title=body.title or body.text or "")
         if body.text is not None:
             await self._say(request, record.id, body.text, by=body.by, via=body.via)
         return await self._told(record.id, status=201)
 
+    @declare(
+        "GET /v1/chats/{chat}",
+        "read_a_chat",
+        "A chat and what was said in it, with what is being written as it is now",
+        tag=CHATS,
+        scope="answer",
+        parameters=(CHAT_IN_PATH, SINCE_VERSION),
+        replies={200: (shapes.Chat, "The messages by their ids, which sort in the order in which it was said.")},
+        refusals=(BadBody, RouteNotFound, ChatNotFound),
+        inside=(shapes.ChatQuestion,),
+    )
     async def show(self, request: Request) -> Response:
         """With `?since=` only the messages that changed after that version of the chat."""
-        require(request.scope, "answer")
         asked = query(request.scope["query_string"], "since")
         since = number(asked["since"], name="since") if "since" in asked else -1
         return await self._told(request.path_params["chat"], since=since)
 
+    @declare(
+        "POST /v1/chats/{chat}",
+        "rename_a_chat",
+        "Give it another title",
+        tag=CHATS,
+        scope="admin",
+        parameters=(CHAT_IN_PATH,),
+        body=ChatTitleBody,
+        replies={200: (shapes.Chat, "The chat, with its messages.")},
+        refusals=(BadBody, TooLarge, RouteNotFound, ChatNotFound, StoreFailed),
+    )
     async def rename(self, request: Request) -> Response:
-        require(request.scope, "admin")
         body = parse(ChatTitleBody, await read_body(request.scope, request.receive))
         await self._chats.rename(request.path_params["chat"], title=body.title)
         return await self._told(request.path_params["chat"])
 
+    @declare(
+        "DELETE /v1/chats/{chat}",
+        "delete_a_chat",
+        "Forget it with all that was said in it. A reply is stopped, and what it asks is withdrawn",
+        tag=CHATS,
+        scope="admin",
+        parameters=(CHAT_IN_PATH,),
+        replies={204: (None, "It is gone.")},
+        refusals=(RouteNotFound, ChatNotFound, StoreFailed),
+    )
     async def delete(self, request: Request) -> Response:
-        require(request.scope, "admin")
         await self._chats.delete(request.path_params["chat"])
         return Response(status_code=204)
 
+    @declare(
+        "POST /v1/chats/{chat}/messages",
+        "say_something_in_a_chat",
+        "A message. It answers the question that waits, if one does; a reply is written in any case",
+        tag=CHATS,
+        scope="admin",
+        parameters=(CHAT_IN_PATH,),
+        body=ChatMessageBody,
+        replies={201: (shapes.ChatMessage, "The message. The same `nonce` again is the same message.")},
+        refusals=(BadBody, TooLarge, RouteNotFound, ChatNotFound, ChatBusy, StoreFailed),
+    )
     async def say(self, request: Request) -> Response:
-        require(request.scope, "admin")
         body = parse(ChatMessageBody, await read_body(request.scope, request.receive))
         said = await self._say(
             request, request.path_params["chat"], body.text, nonce=body.nonce, by=body.by, via=body.via
         )
         return json_response(said.told(), status=201)
 
+    @declare(
+        "POST /v1/chats/{chat}/stop",
+        "stop_a_reply",
+        "Stop the reply that is being written, if one is. What was written stays",
+        tag=CHATS,
+        scope="admin",
+        parameters=(CHAT_IN_PATH,),
+        replies={202: (shapes.Chat, "The chat, with its messages. Whoever writes hears it.")},
+        refusals=(RouteNotFound, ChatNotFound, StoreFailed),
+    )
     async def stop(self, request: Request) -> Response:
-        require(request.scope, "admin")
         await self._chats.stop(request.path_params["chat"])
         return await self._told(request.path_params["chat"], status=202)
 
+    @declare(
+        "POST /v1/chats/{chat}/retry",
+        "retry_a_reply",
+        "Write the last reply anew. One that asked a question stays",
+        tag=CHATS,
+        scope="admin",
+        parameters=(CHAT_IN_PATH,),
+        replies={202: (shapes.Chat, "The chat, with its messages. The last reply is `replaced`.")},
+        refusals=(RouteNotFound, ChatNotFound, ChatBusy, StoreFailed),
+    )
     async def retry(self, request: Request) -> Response:
-        require(request.scope, "admin")
         await self._chats.retry(request.path_params["chat"])
         return await self._told(request.path_params["chat"], status=202)
 
@@ -108,3 +187,6 @@ class _Desk:
             yield b"]}" if begin == b"," else begin + b"]}"
 
         return StreamingResponse(pieces(), status_code=status, media_type="application/json", headers=HEADERS)
+
+
+plugin = RouteGroup(handlers=(ChatRoutes,), routes=lambda desk: () if desk.chats is None else routes(desk.chats))

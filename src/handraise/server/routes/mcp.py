@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -15,10 +16,13 @@ from handraise.asks import LONGEST_TEXT, Ask, Handling
 from handraise.broker import Broker
 from handraise.errors import AskNotFound, Overloaded
 from handraise.mcp.translate import name_of
+from handraise.server.declare import TEXT, Parameter, Raw, Tag, declare
 from handraise.server.gate import require, source_of
-from handraise.server.http import ExtraMissing, WrongMethod, hung_up, is_here, query, read_body
+from handraise.server.http import ExtraMissing, TooLarge, WrongMethod, hung_up, is_here, query, read_body
+from handraise.server.routes import RouteGroup
 from handraise.tables.tokens import Token
 from handraise.wire import BadBody, check_values
+from handraise.wire.schema import reference
 
 if TYPE_CHECKING:
     from handraise.mcp.http import Guest, Http
@@ -30,6 +34,64 @@ METHODS = ("DELETE", "GET", "POST")
 MOST_REQUESTS = 5_000  # at once, streams among them; each costs a connection and some tasks
 LONGEST_LIMIT = 86_400.0
 ENDING = 1.0  # seconds that calls get to return `pending` when the desk stops
+
+MCP = Tag("mcp", "The question tool for agents that speak MCP. Messages and replies are that protocol's own.")
+MCP_SESSION = Parameter(
+    "session", schema=TEXT, meaning="Which conversation it is; the client's own, unless said here.", key="mcp_session"
+)
+MCP_CWD = Parameter("cwd", schema=TEXT, meaning="The folder that the agent works in, for people to see.", key="mcp_cwd")
+MCP_LIMIT = Parameter(
+    "limit",
+    schema={"type": "number", "minimum": 1, "maximum": 86400},
+    meaning="When a question that waits returns as pending; 45, or 240 for a client that takes progress.",
+    key="mcp_limit",
+)
+MCP_PROTOCOL_VERSION = Parameter(
+    "MCP-Protocol-Version", schema=TEXT, meaning="The era: `2026-07-28`, or one before it.", place="header"
+)
+MCP_SESSION_ID = Parameter(
+    "Mcp-Session-Id", schema=TEXT, meaning="In the older era, what the first reply told.", place="header"
+)
+
+MCP_MESSAGE = Raw(
+    "McpMessage",
+    {
+        "type": "object",
+        "properties": {
+            "jsonrpc": {"const": "2.0", "type": "string"},
+            "id": {"type": ["string", "integer"]},
+            "method": TEXT,
+            "params": {"type": "object"},
+        },
+        "required": ["jsonrpc", "method"],
+    },
+)
+MCP_ERROR = Raw(
+    "McpError",
+    {
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": {
+                    "jsonrpc": TEXT,
+                    "error": {
+                        "type": "object",
+                        "properties": {"code": {"type": "integer"}, "message": TEXT},
+                        "required": ["code", "message"],
+                    },
+                },
+                "required": ["jsonrpc", "error"],
+            },
+            reference("BadRequest"),
+        ],
+    },
+)
+SETTINGS = (MCP_SESSION, MCP_CWD, MCP_LIMIT, MCP_PROTOCOL_VERSION, MCP_SESSION_ID)
+REFUSED: Mapping[int, tuple[Raw, str]] = {
+    400: (MCP_ERROR, "A setting, a message or an era that cannot be read, or no session where there has to be one."),
+    404: (MCP_ERROR, "There is no such session, or it was opened with another token. Open a new one."),
+    406: (MCP_ERROR, "The reply may be JSON or a stream; accept both."),
+}
 
 
 class Mcp:
@@ -59,6 +121,47 @@ class Mcp:
         """Calls that wait are let go by the broker; once they have returned, sessions and streams are ended."""
         self._stopping.set()
 
+    @declare(
+        "POST /mcp",
+        "send_a_message_by_mcp",
+        "One message of MCP, over streamable HTTP, in both eras of that protocol",
+        tag=MCP,
+        scope="ask",
+        parameters=SETTINGS,
+        body=MCP_MESSAGE,
+        replies={
+            200: ("text/event-stream", "Progress and the result; plain JSON where that was there at once."),
+            202: (None, "A notification was taken."),
+            **REFUSED,
+        },
+        refusals=(TooLarge, ExtraMissing, Overloaded),
+    )
+    @declare(
+        "GET /mcp",
+        "follow_a_session_by_mcp",
+        "What the desk tells a session beside its calls: nothing. Clients of the older era listen all the same",
+        tag=MCP,
+        scope="ask",
+        parameters=SETTINGS,
+        replies={
+            200: ("text/event-stream", "Comments, to keep the connection."),
+            **REFUSED,
+        },
+        refusals=(ExtraMissing, Overloaded),
+    )
+    @declare(
+        "DELETE /mcp",
+        "end_a_session_by_mcp",
+        "End a session of the older era, and withdraw what was asked in it and not taken",
+        tag=MCP,
+        scope="ask",
+        parameters=SETTINGS,
+        replies={
+            200: (None, "It is over."),
+            **REFUSED,
+        },
+        refusals=(ExtraMissing, Overloaded),
+    )
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = require(scope, "ask")
         if scope["method"] not in METHODS:
@@ -209,3 +312,6 @@ def _noticing(send: Send, receive: Receive, *, guest: Guest) -> Send:
             guest.taken()
 
     return noticing
+
+
+plugin = RouteGroup(handlers=(Mcp,), hot=lambda desk: {} if desk.mcp is None else {"/mcp": desk.mcp})

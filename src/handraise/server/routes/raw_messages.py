@@ -12,13 +12,16 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from handraise.broker import Broker
-from handraise.server.gate import require
-from handraise.server.http import query, seconds_in
+from handraise.errors import SessionNotFound
+from handraise.server.declare import SECONDS, TEXT, Parameter, declare, mount, one_of, page_size
+from handraise.server.http import RouteNotFound, query, seconds_in
+from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import json_response
 from handraise.server.routes.asks import number
-from handraise.server.routes.sessions import under_sessions
+from handraise.server.routes.sessions import SESSION_IN_PATH, SESSIONS, under_sessions
 from handraise.tables.raw_messages import Found, Wires
 from handraise.wire import BadBody, Stored
+from handraise.wire import sessions as shapes
 
 __all__ = ["LONGEST_SEARCH", "MOST_LISTED", "PAGE", "routes"]
 
@@ -27,10 +30,32 @@ LONGEST_SEARCH = 500  # characters
 ANY = "*"
 AROUND = 2000  # milliseconds: a message is a little older than the ask that it became, or younger than its answer
 
+AFTER_WIRE = Parameter("after", schema=TEXT, meaning="The id of a message: those after it.", key="after_wire")
+BEFORE_WIRE = Parameter(
+    "before", schema=TEXT, meaning="The id of a message: the last ones before it.", key="before_wire"
+)
+WAY = Parameter("way", schema=one_of("in", "out"), meaning="Only what came from the agent, or what went to it.")
+WIRE_NAME = Parameter("name", schema=TEXT, meaning="Only messages that the protocol calls this.", key="wire_name")
+WIRE_TEXT = Parameter(
+    "q",
+    schema={"type": "string", "maxLength": LONGEST_SEARCH},
+    meaning="Only messages that hold this text, in any case of its letters.",
+    key="wire_text",
+)
+WIRE_ASK = Parameter(
+    "ask",
+    schema=TEXT,
+    meaning="Only what became this ask and what carried its answer, whatever else is given; `*` is every ask.",
+    key="wire_ask",
+)
+WIRES = Parameter("limit", schema=page_size(MOST_LISTED, default=PAGE), meaning="Messages a page.", key="wires")
+WAIT_FOR_WIRES = Parameter(
+    "wait", schema=SECONDS, meaning="Seconds to wait where none came after `after` yet.", key="wait_for_wires"
+)
+
 
 def routes(broker: Broker, *, wires: Wires) -> list[Route]:
-    desk = _Desk(broker, wires)
-    return [_WireRoute("/v1/sessions/{session:path}/wire", desk.wire)]
+    return mount(RawMessageRoutes(broker, wires))
 
 
 class _WireRoute(Route):
@@ -41,14 +66,35 @@ class _WireRoute(Route):
         return super().matches(scope) if is_whole else (Match.NONE, {})
 
 
-class _Desk:
+class RawMessageRoutes:
     def __init__(self, broker: Broker, wires: Wires) -> None:
         self._broker = broker
         self._wires = wires
 
+    @declare(
+        "GET /v1/sessions/{session:path}/wire",
+        "inspect_a_session",
+        "The raw messages between an agent and its adapter, without secrets: the last ones, those before "
+        "or after one, or those of an ask. They are kept for seven days",
+        tag=SESSIONS,
+        scope="admin",
+        parameters=(
+            SESSION_IN_PATH,
+            AFTER_WIRE,
+            BEFORE_WIRE,
+            WAY,
+            WIRE_NAME,
+            WIRE_TEXT,
+            WIRE_ASK,
+            WIRES,
+            WAIT_FOR_WIRES,
+        ),
+        matching=_WireRoute,
+        replies={200: (shapes.Wires, "The oldest first. `next` is where to read on, as `after` or else as `before`.")},
+        refusals=(BadBody, RouteNotFound, SessionNotFound),
+    )
     async def wire(self, request: Request) -> Response:
         """Only for admins: prompts and what is in files are among it."""
-        require(request.scope, "admin")
         session, _ = under_sessions(request.scope, count=2)
         await self._broker.sessions.get(session)
         known = ("after", "before", "way", "name", "q", "ask", "limit", "wait")
@@ -99,3 +145,6 @@ class _Desk:
         its = [wire for wire in shared.wires if stored.asked_at - AROUND <= wire.at <= until]
         wires = sorted([*found.wires, *its], key=lambda wire: wire.id)
         return Found(wires=wires, has_more=found.has_more or shared.has_more)
+
+
+plugin = RouteGroup(handlers=(RawMessageRoutes,), routes=lambda desk: routes(desk.broker, wires=desk.wires))

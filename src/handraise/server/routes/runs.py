@@ -22,18 +22,29 @@ from handraise.asks import free_form_problem
 from handraise.broker import Broker
 from handraise.clock import Turns
 from handraise.errors import (
+    CheckpointNotFound,
     HandraiseError,
     InputDoesNotFit,
     OutputDoesNotFit,
     Overloaded,
+    RunEnded,
+    RunNotFound,
     SettingsError,
+    StoreFailed,
+    WorkflowBroken,
+    WorkflowNotFound,
+    WorkflowNotTrusted,
 )
-from handraise.server.gate import require
-from handraise.server.http import query, read_body, seconds_in
+from handraise.server.declare import SECONDS, TEXT, Parameter, Tag, declare, in_path, mount, one_of, page_size
+from handraise.server.gate import token_of
+from handraise.server.http import RouteNotFound, TooLarge, query, read_body, seconds_in
+from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import ListResponse, json_response
-from handraise.server.routes.asks import MOST_LISTED, PAGE, number, who
+from handraise.server.routes.asks import MOST_LISTED, PAGE, RUN, number, who
 from handraise.stores import Query
-from handraise.wire import BadBody, CheckpointBody, RetryBody, RunBody, StoredEvent, parse
+from handraise.wire import BadBody, StoredEvent, parse
+from handraise.wire import runs as shapes
+from handraise.wire.runs import CheckpointBody, RetryBody, RunBody
 from handraise.workflow.flow import INPUT, Author, DoesNotFit
 from handraise.workflow.journal import CheckpointPlace, Journal, NewRun, RunRecord, WrittenEvent, check_retry
 from handraise.workflow.loading import Files, find, listed, places
@@ -49,6 +60,47 @@ MOST_TRACED = 200  # events a page
 LONGEST_PAGE = 1024 * 1024  # characters of events or checkpoints after which a page ends
 MOST_INPUT = 1024 * 1024  # characters that are kept of an input or an output, as JSON
 CHECKPOINT_STATES = ("open", "given", "withdrawn")
+
+RUNS = Tag("runs", "Workflows, their runs, and what waits for people in them.")
+WORKFLOWS_CWD = Parameter(
+    "cwd",
+    schema=TEXT,
+    meaning="The folder to look from, on the machine of the desk; without it, that of the desk.",
+    key="workflows_cwd",
+)
+RUN_LIMIT = Parameter("limit", schema=page_size(MOST_LISTED, default=PAGE), meaning="At most so many.", key="runs")
+RUN_IN_PATH = in_path("run", "The id of a run.", example="run_5d41402abc4b")
+WAIT_FOR_A_RUN = Parameter(
+    "wait",
+    schema=SECONDS,
+    meaning="Seconds to wait until it is not `running`. When they have passed it is told as it is.",
+    key="wait_for_a_run",
+)
+AFTER_TRACE = Parameter(
+    "after",
+    schema={"type": "string", "pattern": "^(?:[0-9]{1,18}-[0-9]{1,18})?$"},
+    meaning="`next` of the page before.",
+    key="after_trace",
+)
+WAIT_FOR_THE_TRACE = Parameter(
+    "wait",
+    schema=SECONDS,
+    meaning="Seconds to wait where nothing more happened yet. Of a run that has ended nothing more comes.",
+    key="wait_for_the_trace",
+)
+CHECKPOINT_STATE = Parameter(
+    "state", schema=one_of(*CHECKPOINT_STATES), meaning="Only those in this state.", key="checkpoint_state"
+)
+AFTER_CHECKPOINT = Parameter(
+    "after",
+    schema={"type": "string", "pattern": "^(?:[0-9]{1,18}-.*)?$"},
+    meaning="`next` of the page before.",
+    key="after_checkpoint",
+)
+CHECKPOINTS = Parameter(
+    "limit", schema=page_size(MOST_LISTED, default=MOST_LISTED), meaning="Checkpoints a page.", key="checkpoints"
+)
+CHECKPOINT_IN_PATH = in_path("checkpoint", "The id of a checkpoint.", example="run_5d41402abc4b.review")
 
 
 class _Page(NamedTuple):
@@ -77,19 +129,7 @@ class Runs:
         self._closing = False
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/v1/workflows", self.workflows),
-            Route("/v1/runs", self.list),
-            Route("/v1/runs", self.start, methods=["POST"]),
-            Route("/v1/runs/{run}", self.show),
-            Route("/v1/runs/{run}/trace", self.trace),
-            Route("/v1/runs/{run}/cancel", self.cancel, methods=["POST"]),
-            Route("/v1/runs/{run}/retry", self.retry, methods=["POST"]),
-            Route("/v1/runs/{run}/rerun", self.rerun, methods=["POST"]),
-            Route("/v1/checkpoints", self.checkpoints),
-            Route("/v1/checkpoints/{checkpoint}", self.checkpoint),
-            Route("/v1/checkpoints/{checkpoint}", self.give, methods=["POST"]),
-        ]
+        return mount(self)
 
     def stop(self) -> None:
         """End every wait, as a desk does that shuts down."""
@@ -99,8 +139,17 @@ class Runs:
 
     # Workflows ------------------------------------------------------------------------------------------------------
 
+    @declare(
+        "GET /v1/workflows",
+        "list_workflows",
+        "The workflows of the nearest project above a folder, then the user's own. Their files are run to find them",
+        tag=RUNS,
+        scope="admin",
+        parameters=(WORKFLOWS_CWD,),
+        replies={200: (shapes.Workflows, "By file, in the order in which one is looked for.")},
+        refusals=(BadBody, SettingsError),
+    )
     async def workflows(self, request: Request) -> Response:
-        require(request.scope, "admin")
         folders = self._folders(query(request.scope["query_string"], "cwd").get("cwd"))
         return json_response({"workflows": await listed(folders, self._authors)})
 
@@ -109,8 +158,27 @@ class Runs:
 
     # Runs -----------------------------------------------------------------------------------------------------------
 
+    @declare(
+        "POST /v1/runs",
+        "start_a_run",
+        "Start a workflow. Its input is checked before anything is written down",
+        tag=RUNS,
+        scope="admin",
+        body=RunBody,
+        replies={201: (shapes.Run, "The run. A worker begins with it as soon as one is there.")},
+        refusals=(
+            BadBody,
+            TooLarge,
+            WorkflowNotFound,
+            WorkflowNotTrusted,
+            InputDoesNotFit,
+            WorkflowBroken,
+            SettingsError,
+            StoreFailed,
+        ),
+    )
     async def start(self, request: Request) -> Response:
-        token = require(request.scope, "admin")
+        token = token_of(request.scope)
         body = parse(RunBody, await read_body(request.scope, request.receive))
         folders = self._folders(body.cwd)
         file, author = await find(body.workflow, folders, self._authors)
@@ -119,15 +187,33 @@ class Runs:
         record = await self._journal.create(wanted, by=token.name, at=self._broker.clock.now())
         return json_response(record.told(), status=201)
 
+    @declare(
+        "GET /v1/runs",
+        "list_runs",
+        "Runs, the newest first, without their inputs and outputs",
+        tag=RUNS,
+        scope="answer",
+        parameters=(RUN_LIMIT,),
+        replies={200: (shapes.Runs, "The newest first. What each began with and gave is told with the run itself.")},
+        refusals=(BadBody,),
+    )
     async def list(self, request: Request) -> Response:
-        require(request.scope, "answer")
         asked = query(request.scope["query_string"], "limit")
         limit = number(asked.get("limit", str(PAGE)), name="limit", least=1, most=MOST_LISTED)
         return json_response({"runs": [record.listed() for record in await self._journal.newest(limit=limit)]})
 
+    @declare(
+        "GET /v1/runs/{run}",
+        "show_a_run",
+        "One run, at once or as soon as it has ended or waits for a person",
+        tag=RUNS,
+        scope="answer",
+        parameters=(RUN_IN_PATH, WAIT_FOR_A_RUN),
+        replies={200: (shapes.Run, "The run. After an expired wait it is told as it is.")},
+        refusals=(BadBody, RouteNotFound, RunNotFound, Overloaded),
+    )
     async def show(self, request: Request) -> Response:
         """With `?wait=` it answers once the run has ended or waits for a person, or when the time is up."""
-        require(request.scope, "answer")
         run = _named(request, "run")
         wait = seconds_in(query(request.scope["query_string"], "wait"))
 
@@ -138,9 +224,18 @@ class Runs:
         record = await self._wait_until(seen, run=run, timeout=wait or 0.0)
         return json_response(record.told())
 
+    @declare(
+        "GET /v1/runs/{run}/trace",
+        "read_the_trace_of_a_run",
+        "What happened in it and what its agents asked, by time: about 200 events at once, fewer where they are large",
+        tag=RUNS,
+        scope="answer",
+        parameters=(RUN_IN_PATH, AFTER_TRACE, WAIT_FOR_THE_TRACE),
+        replies={200: (shapes.Trace, "Those after `after`; none where nothing more happened in time.")},
+        refusals=(BadBody, RouteNotFound, RunNotFound, Overloaded),
+    )
     async def trace(self, request: Request) -> Response:
         """With `?wait=` it answers once there is more, or nothing more will come, or the time is up."""
-        require(request.scope, "answer")
         run = _named(request, "run")
         asked = query(request.scope["query_string"], "after", "wait")
         after = Position.parse(asked.get("after") or str(Position()))
@@ -178,13 +273,48 @@ class Runs:
             await turns.after(length)
         return _Page(events, position, record)
 
+    @declare(
+        "POST /v1/runs/{run}/cancel",
+        "cancel_a_run",
+        "Stop its agents and commands, and withdraw what they ask. What was done stays done",
+        tag=RUNS,
+        scope="admin",
+        parameters=(RUN_IN_PATH,),
+        replies={202: (shapes.Run, "Written down; the worker that has the run carries it out.")},
+        refusals=(RouteNotFound, RunNotFound, RunEnded, StoreFailed),
+    )
     async def cancel(self, request: Request) -> Response:
-        require(request.scope, "admin")
         record = await self._journal.cancel(_named(request, "run"), at=self._broker.clock.now())
         return json_response(record.told(), status=202)
 
+    @declare(
+        "POST /v1/runs/{run}/retry",
+        "retry_a_run",
+        "Go on with a run that failed, was cancelled or is parked; or do it again from a step",
+        tag=RUNS,
+        scope="admin",
+        parameters=(RUN_IN_PATH,),
+        body=RetryBody,
+        is_body_required=False,
+        replies={
+            202: (shapes.Retried, "It goes on. What was done before and is not named stays done."),
+            200: (shapes.Retried, "With `dry_run`: what would be done. Nothing was changed."),
+        },
+        refusals=(
+            BadBody,
+            TooLarge,
+            RouteNotFound,
+            RunNotFound,
+            WorkflowNotFound,
+            WorkflowNotTrusted,
+            RunEnded,
+            WorkflowBroken,
+            SettingsError,
+            StoreFailed,
+        ),
+    )
     async def retry(self, request: Request) -> Response:
-        token = require(request.scope, "admin")
+        token = token_of(request.scope)
         run = _named(request, "run")
         body = parse(RetryBody, await read_body(request.scope, request.receive))
         record = await self._journal.get(run)
@@ -199,9 +329,27 @@ class Runs:
         told = {**record.told(), "again": again, "then": then}
         return json_response(told, status=200 if body.dry_run else 202)
 
+    @declare(
+        "POST /v1/runs/{run}/rerun",
+        "rerun_a_run",
+        "A new run of what the file holds now, with the same input",
+        tag=RUNS,
+        scope="admin",
+        parameters=(RUN_IN_PATH,),
+        replies={201: (shapes.Retried, "The new run. `again` is every step of it.")},
+        refusals=(
+            RouteNotFound,
+            RunNotFound,
+            WorkflowNotFound,
+            WorkflowNotTrusted,
+            InputDoesNotFit,
+            WorkflowBroken,
+            StoreFailed,
+        ),
+    )
     async def rerun(self, request: Request) -> Response:
         """A new run of what the file holds now, with the input of the old one."""
-        token = require(request.scope, "admin")
+        token = token_of(request.scope)
         old = await self._journal.get(_named(request, "run"))
         author = await self._authors.open(Path(old.file), old.workflow)
         await _check_input(author, old.input)
@@ -211,8 +359,17 @@ class Runs:
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
 
+    @declare(
+        "GET /v1/checkpoints",
+        "list_checkpoints",
+        "Checkpoints, the oldest first, in every state unless one is named; fewer at once where they are large",
+        tag=RUNS,
+        scope="answer",
+        parameters=(RUN, CHECKPOINT_STATE, AFTER_CHECKPOINT, CHECKPOINTS),
+        replies={200: (shapes.Checkpoints, "The oldest first. `next` is there where there are more.")},
+        refusals=(BadBody,),
+    )
     async def checkpoints(self, request: Request) -> Response:
-        require(request.scope, "answer")
         asked = query(request.scope["query_string"], "run", "state", "after", "limit")
         limit = number(asked.get("limit", str(MOST_LISTED)), name="limit", least=1, most=MOST_LISTED)
         state = asked.get("state")
@@ -238,12 +395,32 @@ class Runs:
             await turns.after(each.size)
         return ListResponse("checkpoints", entries, **more)
 
+    @declare(
+        "GET /v1/checkpoints/{checkpoint}",
+        "show_a_checkpoint",
+        "One checkpoint, with what is shown to people and what they have to give",
+        tag=RUNS,
+        scope="answer",
+        parameters=(CHECKPOINT_IN_PATH,),
+        replies={200: (shapes.Checkpoint, "The checkpoint.")},
+        refusals=(RouteNotFound, CheckpointNotFound),
+    )
     async def checkpoint(self, request: Request) -> Response:
-        require(request.scope, "answer")
         return json_response((await self._journal.checkpoint(_named(request, "checkpoint"))).told())
 
+    @declare(
+        "POST /v1/checkpoints/{checkpoint}",
+        "give_to_a_checkpoint",
+        "Give what it waits for. The first one counts",
+        tag=RUNS,
+        scope="answer",
+        parameters=(CHECKPOINT_IN_PATH,),
+        body=CheckpointBody,
+        replies={200: (shapes.Checkpoint, "It has this output, from you or from somebody who gave the same before.")},
+        refusals=(BadBody, TooLarge, RouteNotFound, CheckpointNotFound, RunEnded, OutputDoesNotFit, StoreFailed),
+    )
     async def give(self, request: Request) -> Response:
-        token = require(request.scope, "answer")
+        token = token_of(request.scope)
         body = parse(CheckpointBody, await read_body(request.scope, request.receive))
         found = await self._journal.checkpoint(_named(request, "checkpoint"))
         if problem := _unkeepable(body.output):
@@ -341,3 +518,6 @@ def _sentence(what: str, problems: Sequence[Mapping[str, str]]) -> str:
     return f"{what} does not fit: " + "; ".join(
         f"{problem['at'] or 'it'}: {problem['problem']}" for problem in problems[:3]
     )
+
+
+plugin = RouteGroup(handlers=(Runs,), routes=lambda desk: () if desk.runs is None else desk.runs.routes())

@@ -21,15 +21,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from handraise.config import Settings, load_elsewhere
-from handraise.errors import Overloaded, SettingsError
-from handraise.server.gate import require, require_browser
-from handraise.server.http import RouteNotFound, query, read_body
+from handraise.errors import Overloaded, PartChanged, SettingsError
+from handraise.server.declare import TEXT, Parameter, Tag, declare, mount
+from handraise.server.gate import token_of
+from handraise.server.http import RouteNotFound, TooLarge, query, read_body
+from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import json_response
 from handraise.server.routes.runs import folder_here
 from handraise.text.inert import inert
 from handraise.trust import Trust, changed
 from handraise.trust.project import SeenPart, look, parts_here
-from handraise.wire import BadBody, TrustBody, parse
+from handraise.wire import BadBody, parse
+from handraise.wire import trust as shapes
+from handraise.wire.trust import TrustBody
 
 __all__ = ["TrustRoutes"]
 
@@ -42,6 +46,11 @@ MOST_CHARACTERS = 500_000  # of all that is told about a project
 MOST_LINES = 5_000
 TOO_LONG = "it says more than fits on a page; look at it with `handraise trust` in a terminal"
 NO_TIME = "it takes too long to look at this project; try again, or run `handraise trust` in a terminal"
+
+TRUST = Tag("trust", "What the files of a project would make happen, and which of it a person let them.")
+PROJECT_CWD = Parameter(
+    "cwd", schema=TEXT, meaning="A folder of the project, on the machine of the desk.", key="project_cwd"
+)
 
 
 class TrustRoutes:
@@ -62,21 +71,36 @@ class TrustRoutes:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def routes(self) -> list[Route]:
-        return [
-            Route("/v1/trust", self.show),
-            Route("/v1/trust", self.add, methods=["POST"]),
-            Route("/v1/trust", self.forget, methods=["DELETE"]),
-        ]
+        return mount(self)
 
+    @declare(
+        "GET /v1/trust",
+        "look_at_a_project",
+        "What is trusted, and with `cwd` what the project around that folder would make happen",
+        tag=TRUST,
+        scope="admin",
+        parameters=(PROJECT_CWD,),
+        replies={200: (shapes.Trust, "The projects that are trusted, and the parts of the one around `cwd`.")},
+        refusals=(BadBody, SettingsError, Overloaded),
+    )
     async def show(self, request: Request) -> Response:
-        require(request.scope, "admin")
         cwd = query(request.scope["query_string"], "cwd").get("cwd")
         body = await self._aside(lambda: to_json(self._told(cwd)))
         return _json(body)
 
+    @declare(
+        "POST /v1/trust",
+        "trust_a_project",
+        "Trust parts of a project as a person saw them. Only a browser that signed in may: every token is refused",
+        tag=TRUST,
+        scope="admin",
+        body=TrustBody,
+        is_for_browsers=True,
+        replies={200: (shapes.Trust, "The project, as it stands now.")},
+        refusals=(BadBody, TooLarge, SettingsError, PartChanged, Overloaded),
+    )
     async def add(self, request: Request) -> Response:
-        browser = require_browser(request.scope)
-        require(request.scope, "admin")
+        browser = token_of(request.scope)
         body = parse(TrustBody, await read_body(request.scope, request.receive))
         end = time.monotonic() + LONGEST_LOOK
         told = await self._aside(lambda: to_json(self._add(body, end=end)))
@@ -84,8 +108,18 @@ class TrustRoutes:
         log.info("%s trusts %s in %s", browser.name, inert(names, keep=""), inert(body.cwd, keep=""))
         return _json(told)
 
+    @declare(
+        "DELETE /v1/trust",
+        "forget_a_project",
+        "Trust nothing any more of the project around a folder, which may be gone",
+        tag=TRUST,
+        scope="admin",
+        parameters=(PROJECT_CWD,),
+        replies={200: (shapes.TrustedProject, "What is not trusted any more.")},
+        refusals=(BadBody, RouteNotFound, SettingsError, Overloaded),
+    )
     async def forget(self, request: Request) -> Response:
-        token = require(request.scope, "admin")
+        token = token_of(request.scope)
         cwd = query(request.scope["query_string"], "cwd").get("cwd", "")
         if not os.path.isabs(cwd) or "\0" in cwd:  # noqa: PTH117 - the folder may be gone
             raise BadBody("cwd is the absolute path of a folder in the project")
@@ -175,3 +209,6 @@ def _json(body: bytes) -> Response:
         media_type="application/json",
         headers={"cache-control": "no-store", "x-content-type-options": "nosniff"},
     )
+
+
+plugin = RouteGroup(handlers=(TrustRoutes,), routes=lambda desk: () if desk.trust is None else desk.trust.routes())

@@ -395,63 +395,64 @@ export interface WithdrawBody {
   answer?: LocalAnswer | null;
 }
 
+export interface AcpMessage {
+  jsonrpc: "2.0";
+  id?: string | number;
+  method?: string;
+  params?: Record<string, unknown> | unknown[];
+  result?: unknown;
+  error?: {
+    code: number;
+  };
+}
+
+export interface AcpServer {
+  serverId: string;
+  agent: string;
+  /** Milliseconds since 1970. */
+  createdAtMs: number;
+  /** The desk's session that its asks belong to. */
+  session: string;
+  state: "starting" | "running" | "ended";
+  /** Negative for the signal that ended it. */
+  exitCode: number | null;
+  /** The number of the newest message. */
+  lastEventId: number;
+}
+
+export interface AcpServers {
+  servers: AcpServer[];
+}
+
+export interface AgentQuestion {
+  id: string;
+  session_id: string;
+  step_id: string;
+  questions: {
+    question: string;
+    header: string;
+    options: {
+      label: string;
+      description: string;
+    }[];
+    multiple: boolean;
+    custom: boolean;
+  }[];
+  asked_at: string;
+}
+
+export interface Agents {
+  agents: Capabilities[];
+}
+
+export interface AnswerLink {
+  url: string;
+  expires_at: string;
+}
+
 export interface Asks {
   asks: Ask[];
   next?: string;
-}
-
-export interface Reported {
-  reported: number;
-  unknown: string[];
-}
-
-export interface Event {
-  /** Newer desks may tell more of them. */
-  type: string;
-  at: string;
-  ask: Ask;
-}
-
-export interface Pruned {
-  type: "pruned";
-  at: string;
-  /** The cursor of the last event that is gone, and the `id` of the frame. */
-  through: number;
-  message: string;
-}
-
-export interface Hint {
-  type: "changed";
-  at: string;
-  /** Of these something may have changed. The first hint of a stream names all you asked for. */
-  what: ("chats" | "checkpoints" | "runs" | "sessions" | "showings")[];
-}
-
-export interface Draft {
-  type: "draft";
-  chat: string;
-  /** The id of the reply that grows. */
-  message: string;
-  /** Which of its blocks, from 0. */
-  block: number;
-  /** How long the text was before, in UTF-16 code units. Append where yours is as long, leave out what you have, and read the chat where something is missing. */
-  offset: number;
-  text: string;
-}
-
-export interface QuestionEvent {
-  type: "question.requested" | "question.resolved";
-  session_id: string;
-  at: string;
-  question_id: string;
-  prompt: string;
-  options: string[];
-  response: string | null;
-  status: "requested" | "answered" | "rejected";
-}
-
-export interface Cursor {
-  cursor: number;
 }
 
 export interface Audit {
@@ -514,6 +515,493 @@ export interface AuditLine {
   why: string[] | null;
 }
 
+export interface Capabilities {
+  agent: string;
+  installed: boolean;
+  version: string | null;
+  /** The version that was run with this release of handraise, if any. */
+  driven: string | null;
+  /** Where it is. */
+  program: string | null;
+  questions: boolean;
+  permissions: boolean;
+  several_questions: boolean;
+  multi_select: boolean;
+  free_text: boolean;
+  notes: boolean;
+  edits: boolean;
+  plans: boolean;
+  subagents: boolean;
+  resume: boolean;
+  attach: boolean;
+  modes: string[];
+  /** The fields that were asked of the running program. */
+  checked: string[];
+  /** Why it cannot be used here, and what to do. */
+  problem: string | null;
+}
+
+export interface Channel {
+  /** As the settings call it. */
+  name: string;
+  kind: string;
+  /** `elsewhere` where another desk of the database runs it, or none can. */
+  state: "running" | "elsewhere" | "broken";
+  /** Why it is broken. */
+  trouble: string | null;
+  /** Null where it cannot be made. */
+  reach: Reach | null;
+  /** With `examine`: what is wrong, and what to do. */
+  problems?: string[];
+}
+
+export interface ChannelTest {
+  /** The id of the ask. */
+  ask: string;
+}
+
+export interface Channels {
+  channels: Channel[];
+}
+
+export interface Chat {
+  id: string;
+  title: string;
+  /** A name under `[models]` in the settings. */
+  model: string;
+  /** `writing` a reply, also one that is only wanted yet; `asking` while its question waits. */
+  state: "idle" | "writing" | "asking";
+  /** The ask of the question that waits. */
+  ask: string | null;
+  /** It grows with every change. Give it as `since` to read what is newer. */
+  version: number;
+  created_at: string;
+  updated_at: string;
+  messages: ChatMessage[];
+}
+
+export interface ChatBlock {
+  /** `content` and `reasoning_content` are text, `tool_call` is a tool that was used, `error` says what went wrong, `action` is something that a person does. Newer desks may tell more of them: show what you do not know as a plain line. */
+  type: string;
+  /** What people read: text, an error, a question. */
+  content?: string;
+  /** `success`; `loading` and `error` of a tool; `pending` and `denied` of an action. */
+  status?: string;
+  /** Of a tool: `params` is JSON, `response` what it said, cut to 4,000 characters. */
+  tool_call?: {
+    id: string;
+    name: string;
+    params: string;
+    response?: string;
+  };
+  /** Of an action. `question_request` is a question. */
+  action_type?: string;
+  /** Of an action. That of a question is a ChatQuestion. Of an error about a question that was not allowed: `violation`, a key of our catalogue, and what is filled in. */
+  extra?: Record<string, unknown>;
+}
+
+export interface ChatMessage {
+  /** Ids sort in the order in which it was said. */
+  id: string;
+  role: "user" | "assistant";
+  /** One that is `replaced` does not count any more: its reply was written anew. */
+  state: "done" | "writing" | "stopped" | "failed" | "replaced";
+  blocks: ChatBlock[];
+  at: string;
+  /** The chat's, when it changed last. */
+  version: number;
+}
+
+export interface ChatQuestion {
+  /** As long as it waits. */
+  needsUserAction: boolean;
+  questionHeader?: string;
+  questionText: string;
+  questionOptions: {
+    label: string;
+    description?: string;
+  }[];
+  questionMultiple: boolean;
+  /** Whether a card takes own words. A message always does. */
+  questionCustom: boolean;
+  questionResolution: "asked" | "replied" | "rejected";
+  /** What was answered, in full. */
+  answerText?: string;
+  /** The message that a person wrote instead of choosing. */
+  answerMessageId?: string;
+  /** The ask through which it is answered or rejected. */
+  askId: string;
+  /** What the model called the question. */
+  toolCallId: string;
+}
+
+export interface Chats {
+  chats: ListedChat[];
+  models: {
+    name: string;
+    api: "openai" | "anthropic";
+    model: string;
+  }[];
+  /** The one that a chat has unless it names another. */
+  model: string | null;
+}
+
+export interface Checkpoint {
+  id: string;
+  run: string;
+  workflow: string;
+  cwd: string;
+  step: string;
+  state: "open" | "given" | "withdrawn";
+  /** What people are shown. */
+  input: string;
+  /** JSON Schema of what they have to give. */
+  schema: Record<string, unknown> | boolean;
+  /** What was given. */
+  output: unknown;
+  by: string | null;
+  via: string | null;
+  asked_at: string;
+}
+
+export interface Checkpoints {
+  checkpoints: Checkpoint[];
+  next?: string;
+}
+
+export interface Cursor {
+  cursor: number;
+}
+
+export type Document = Record<string, unknown>;
+
+export interface Down {
+  error: "store_failed";
+  message: string;
+  status: "down";
+  version: string;
+  problems: ("database_away" | "write_failed" | "not_listening" | "database_slow" | "loop_lag")[];
+}
+
+export interface Draft {
+  type: "draft";
+  chat: string;
+  /** The id of the reply that grows. */
+  message: string;
+  /** Which of its blocks, from 0. */
+  block: number;
+  /** How long the text was before, in UTF-16 code units. Append where yours is as long, leave out what you have, and read the chat where something is missing. */
+  offset: number;
+  text: string;
+}
+
+export interface Event {
+  /** Newer desks may tell more of them. */
+  type: string;
+  at: string;
+  ask: Ask;
+}
+
+export interface Health {
+  status: "ok" | "degraded";
+  version: string;
+  problems: ("database_away" | "write_failed" | "not_listening" | "database_slow" | "loop_lag")[];
+}
+
+export interface Hint {
+  type: "changed";
+  at: string;
+  /** Of these something may have changed. The first hint of a stream names all you asked for. */
+  what: ("chats" | "checkpoints" | "runs" | "sessions" | "showings")[];
+}
+
+export interface ListedChat {
+  id: string;
+  title: string;
+  /** A name under `[models]` in the settings. */
+  model: string;
+  /** `writing` a reply, also one that is only wanted yet; `asking` while its question waits. */
+  state: "idle" | "writing" | "asking";
+  /** The ask of the question that waits. */
+  ask: string | null;
+  /** It grows with every change. Give it as `since` to read what is newer. */
+  version: number;
+  created_at: string;
+  updated_at: string;
+}
+
+export interface ListedRun {
+  id: string;
+  workflow: string;
+  /** `waiting` is for a person; `parked` cannot go on as it is, and says why in `error`. */
+  state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
+  error: string | null;
+  /** Where the workflow was found. */
+  file: string;
+  cwd: string;
+  created_at: string;
+  /** Name of the token. */
+  created_by: string;
+  updated_at: string;
+  open_asks: number;
+  open_checkpoints: number;
+}
+
+export type McpError = {
+  jsonrpc: string;
+  error: {
+    code: number;
+    message: string;
+  };
+} | BadRequest;
+
+export interface McpMessage {
+  jsonrpc: "2.0";
+  id?: string | number;
+  method: string;
+  params?: Record<string, unknown>;
+}
+
+export interface Message {
+  /** Ids sort in the order in which it was said. */
+  id: string;
+  /** A `notice` is the desk's own. */
+  role: "person" | "agent" | "tool" | "notice";
+  text: string;
+  at: string;
+  /** Of a tool: its name and input. Of a notice about a turn that did not reach its end: `turn`, which is `aborted` or `failed`. */
+  extra?: Record<string, unknown>;
+}
+
+export interface Messages {
+  messages: Message[];
+  /** Only where there are more: give it as `after` to read on, or as `before` if you did. */
+  next?: string;
+}
+
+export interface NewToken {
+  name: string;
+  scopes: ("ask" | "answer" | "admin")[];
+  token: string;
+}
+
+export interface OpenCodeAnswers {
+  answers: string[][];
+}
+
+export interface OpenCodeBadRequest {
+  name: "BadRequest";
+  data: Record<string, unknown>;
+}
+
+export type OpenCodeNotFound = {
+  _tag: string;
+  requestID: string;
+  message: string;
+} | NotFound;
+
+export interface OpenCodeReply {
+  reply: "once" | "always" | "reject";
+  message?: string | null;
+}
+
+export type OpenCodeRequests = {
+  id: string;
+  sessionID: string;
+}[];
+
+export interface OpenCodeResponse {
+  response: "once" | "always" | "reject";
+}
+
+export interface Part {
+  /** What it is called in the project, such as `rules`. */
+  name: string;
+  kind: "agents" | "policy" | "rules" | "workflow";
+  /** The folder of the project. */
+  project: string;
+  /** `changed` is one that was trusted before. Only what is `trusted` is used. */
+  state: "trusted" | "changed" | "new";
+  /** What it would do; of a changed one, what changed. */
+  lines: string[];
+  /** Why nobody can trust it, and what helps. */
+  problems: string[];
+  /** Files of other users, who can change them. */
+  owners: string[];
+  /** Stands for what is shown. Null if nobody can trust it. */
+  fingerprint: string | null;
+}
+
+export interface Places {
+  places: Record<string, string>;
+}
+
+export interface Proof {
+  proof: string;
+}
+
+export interface Pruned {
+  type: "pruned";
+  at: string;
+  /** The cursor of the last event that is gone, and the `id` of the frame. */
+  through: number;
+  message: string;
+}
+
+export interface QuestionEvent {
+  type: "question.requested" | "question.resolved";
+  session_id: string;
+  at: string;
+  question_id: string;
+  prompt: string;
+  options: string[];
+  response: string | null;
+  status: "requested" | "answered" | "rejected";
+}
+
+export interface Reach {
+  /** Choices that it shows as controls of its own; 0: people read them and write. */
+  options: number;
+  /** With a line under each. */
+  describes: boolean;
+  /** Several of them at once. */
+  multiple: boolean;
+  /** Own words in place. */
+  text: boolean;
+  /** What was posted is rewritten once it is settled. */
+  edits: boolean;
+  /** It calls the desk, which must be reachable from there. */
+  needs_address: boolean;
+  /** Seconds within which its calls must be answered. */
+  acknowledge: number | null;
+  /** So it runs where a worker is. */
+  starts_agents: boolean;
+  /** Characters of one message. */
+  longest: number;
+  /** Whether it says which person answers, or only that somebody did. */
+  identity: "strong" | "shared";
+}
+
+export interface Received {
+  received: true;
+}
+
+export interface Reported {
+  reported: number;
+  unknown: string[];
+}
+
+export interface Retried {
+  id: string;
+  workflow: string;
+  /** `waiting` is for a person; `parked` cannot go on as it is, and says why in `error`. */
+  state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
+  error: string | null;
+  /** Where the workflow was found. */
+  file: string;
+  cwd: string;
+  created_at: string;
+  /** Name of the token. */
+  created_by: string;
+  updated_at: string;
+  open_asks: number;
+  open_checkpoints: number;
+  input: unknown;
+  /** What its last step gave. */
+  output: unknown;
+  /** Steps that were begun before and are done again. */
+  again: string[];
+  /** Steps that come after them, for the first time. */
+  then?: string[];
+}
+
+export interface Rule {
+  /** Of one that is kept at the desk. */
+  id?: string;
+  /** Where it stands, as in `handraise.toml:12` or `desk:1f3a9c2e`. */
+  source: string;
+  tool: string;
+  action: "allow" | "reject" | "ask" | "delegate";
+  /** By argument: a pattern, a list of which any has to fit, or a flag. */
+  matches?: Record<string, unknown>;
+  agent?: string;
+  context?: "thread" | "subagent";
+  message?: string;
+  to?: string[];
+  timeout?: number;
+  /** It holds for this session and its subagents: somebody said `always` there. */
+  session?: string;
+  /** Who said that. */
+  by?: string;
+  /** Why it can never match. */
+  never?: string;
+  /** What it allows that its author may not see. */
+  warnings?: string[];
+}
+
+export interface RuleTest {
+  action: "allow" | "reject" | "ask" | "delegate";
+  rule: Rule | null;
+  why: string[];
+  problems: string[];
+}
+
+export interface Rules {
+  rules: Rule[];
+  untrusted: Rule[];
+  problems: string[];
+}
+
+export interface Run {
+  id: string;
+  workflow: string;
+  /** `waiting` is for a person; `parked` cannot go on as it is, and says why in `error`. */
+  state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
+  error: string | null;
+  /** Where the workflow was found. */
+  file: string;
+  cwd: string;
+  created_at: string;
+  /** Name of the token. */
+  created_by: string;
+  updated_at: string;
+  open_asks: number;
+  open_checkpoints: number;
+  input: unknown;
+  /** What its last step gave. */
+  output: unknown;
+}
+
+export interface RunbookAnswer {
+  answers?: string[][];
+  reject?: boolean;
+}
+
+export interface RunbookAnswered {
+  status: "answered";
+}
+
+export interface RunbookRefusal {
+  error: string;
+}
+
+export interface RunbookRun {
+  run_id: string;
+  workflow_id: string;
+  status: "running" | "success" | "failure" | "cancelled";
+  input: unknown;
+  output?: unknown;
+  error?: string | null;
+  started_at: string;
+  completed_at?: string;
+  pending_checkpoints: string[];
+  pending_questions: AgentQuestion[];
+}
+
+export interface Runs {
+  runs: ListedRun[];
+}
+
 export interface Session {
   id: string;
   agent: string;
@@ -543,276 +1031,39 @@ export interface Sessions {
   sessions: Session[];
 }
 
-export interface Message {
-  /** Ids sort in the order in which it was said. */
-  id: string;
-  /** A `notice` is the desk's own. */
-  role: "person" | "agent" | "tool" | "notice";
-  text: string;
+export interface Showing {
+  channel: string;
+  /** `shown` where the place says that somebody saw it. */
+  state: "sent" | "shown" | "failed";
+  /** Why it failed. */
+  error: string | null;
   at: string;
-  /** Of a tool: its name and input. Of a notice about a turn that did not reach its end: `turn`, which is `aborted` or `failed`. */
-  extra?: Record<string, unknown>;
 }
 
-export interface Messages {
-  messages: Message[];
-  /** Only where there are more: give it as `after` to read on, or as `before` if you did. */
-  next?: string;
+export interface Showings {
+  showings: Showing[];
 }
 
-export interface Wire {
-  id: string;
-  at: string;
-  /** From the agent, or to it. */
-  way: "in" | "out";
-  /** What the agent's protocol calls it; empty where it has no name for it. */
+export interface SignInLink {
+  url: string;
+}
+
+export interface Token {
   name: string;
-  /** The ask that it is, or whose answer it carries. */
-  ask: string | null;
-  /** As it was, but for secrets and for what is too long. */
-  body: unknown;
-  /** Its characters, before it was cut. */
-  size: number;
-  /** How many in a row it stands for; the body is that of the last one. */
-  pieces: number;
+  scopes: ("ask" | "answer" | "admin")[];
+  created_at: string;
 }
 
-export interface Wires {
-  wire: Wire[];
-  /** Whether this desk keeps such messages. */
-  recording: boolean;
-  /** With `ask=`: the ask, without secrets too, or null where there is none. */
-  ask?: Ask | null;
-  next?: string;
+export interface Tokens {
+  tokens: Token[];
 }
 
-export interface Capabilities {
-  agent: string;
-  installed: boolean;
-  version: string | null;
-  /** The version that was run with this release of handraise, if any. */
-  driven: string | null;
-  /** Where it is. */
-  program: string | null;
-  questions: boolean;
-  permissions: boolean;
-  several_questions: boolean;
-  multi_select: boolean;
-  free_text: boolean;
-  notes: boolean;
-  edits: boolean;
-  plans: boolean;
-  subagents: boolean;
-  resume: boolean;
-  attach: boolean;
-  modes: string[];
-  /** The fields that were asked of the running program. */
-  checked: string[];
-  /** Why it cannot be used here, and what to do. */
-  problem: string | null;
-}
-
-export interface Agents {
-  agents: Capabilities[];
-}
-
-export interface Workflow {
-  name: string;
-  description: string;
-  file: string;
-  steps: {
-    id: string;
-    kind: "agent" | "checkpoint" | "shell" | "function";
-  }[];
-  /** JSON Schema of what a run begins with. */
-  input: Record<string, unknown> | null;
-  /** Why the file cannot be loaded; then `name` is the file's. */
-  problem?: string;
-  /** With `problem`: nobody trusted it as it is now. */
-  untrusted?: boolean;
-}
-
-export interface Workflows {
-  workflows: Workflow[];
-}
-
-export interface Run {
-  id: string;
-  workflow: string;
-  /** `waiting` is for a person; `parked` cannot go on as it is, and says why in `error`. */
+export interface Trace {
+  events: TraceEvent[];
+  /** Give it as `after` to read on. */
+  next: string;
+  /** Of the run, when it was looked at. */
   state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
-  input: unknown;
-  /** What its last step gave. */
-  output: unknown;
-  error: string | null;
-  /** Where the workflow was found. */
-  file: string;
-  cwd: string;
-  created_at: string;
-  /** Name of the token. */
-  created_by: string;
-  updated_at: string;
-  open_asks: number;
-  open_checkpoints: number;
-}
-
-export interface ListedRun {
-  id: string;
-  workflow: string;
-  /** `waiting` is for a person; `parked` cannot go on as it is, and says why in `error`. */
-  state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
-  error: string | null;
-  /** Where the workflow was found. */
-  file: string;
-  cwd: string;
-  created_at: string;
-  /** Name of the token. */
-  created_by: string;
-  updated_at: string;
-  open_asks: number;
-  open_checkpoints: number;
-}
-
-export interface Runs {
-  runs: ListedRun[];
-}
-
-export interface Retried {
-  id: string;
-  workflow: string;
-  /** `waiting` is for a person; `parked` cannot go on as it is, and says why in `error`. */
-  state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
-  input: unknown;
-  /** What its last step gave. */
-  output: unknown;
-  error: string | null;
-  /** Where the workflow was found. */
-  file: string;
-  cwd: string;
-  created_at: string;
-  /** Name of the token. */
-  created_by: string;
-  updated_at: string;
-  open_asks: number;
-  open_checkpoints: number;
-  /** Steps that were begun before and are done again. */
-  again: string[];
-  /** Steps that come after them, for the first time. */
-  then?: string[];
-}
-
-export interface Chat {
-  id: string;
-  title: string;
-  /** A name under `[models]` in the settings. */
-  model: string;
-  /** `writing` a reply, also one that is only wanted yet; `asking` while its question waits. */
-  state: "idle" | "writing" | "asking";
-  /** The ask of the question that waits. */
-  ask: string | null;
-  /** It grows with every change. Give it as `since` to read what is newer. */
-  version: number;
-  created_at: string;
-  updated_at: string;
-  messages: ChatMessage[];
-}
-
-export interface ListedChat {
-  id: string;
-  title: string;
-  /** A name under `[models]` in the settings. */
-  model: string;
-  /** `writing` a reply, also one that is only wanted yet; `asking` while its question waits. */
-  state: "idle" | "writing" | "asking";
-  /** The ask of the question that waits. */
-  ask: string | null;
-  /** It grows with every change. Give it as `since` to read what is newer. */
-  version: number;
-  created_at: string;
-  updated_at: string;
-}
-
-export interface Chats {
-  chats: ListedChat[];
-  models: {
-    name: string;
-    api: "openai" | "anthropic";
-    model: string;
-  }[];
-  /** The one that a chat has unless it names another. */
-  model: string | null;
-}
-
-export interface ChatMessage {
-  /** Ids sort in the order in which it was said. */
-  id: string;
-  role: "user" | "assistant";
-  /** One that is `replaced` does not count any more: its reply was written anew. */
-  state: "done" | "writing" | "stopped" | "failed" | "replaced";
-  blocks: ChatBlock[];
-  at: string;
-  /** The chat's, when it changed last. */
-  version: number;
-}
-
-export interface ChatBlock {
-  /** `content` and `reasoning_content` are text, `tool_call` is a tool that was used, `error` says what went wrong, `action` is something that a person does. Newer desks may tell more of them: show what you do not know as a plain line. */
-  type: string;
-  /** What people read: text, an error, a question. */
-  content?: string;
-  /** `success`; `loading` and `error` of a tool; `pending` and `denied` of an action. */
-  status?: string;
-  /** Of a tool: `params` is JSON, `response` what it said, cut to 4,000 characters. */
-  tool_call?: {
-    id: string;
-    name: string;
-    params: string;
-    response?: string;
-  };
-  /** Of an action. `question_request` is a question. */
-  action_type?: string;
-  /** Of an action. That of a question is a ChatQuestion. Of an error about a question that was not allowed: `violation`, a key of our catalogue, and what is filled in. */
-  extra?: Record<string, unknown>;
-}
-
-export interface ChatQuestion {
-  /** As long as it waits. */
-  needsUserAction: boolean;
-  questionHeader?: string;
-  questionText: string;
-  questionOptions: {
-    label: string;
-    description?: string;
-  }[];
-  questionMultiple: boolean;
-  /** Whether a card takes own words. A message always does. */
-  questionCustom: boolean;
-  questionResolution: "asked" | "replied" | "rejected";
-  /** What was answered, in full. */
-  answerText?: string;
-  /** The message that a person wrote instead of choosing. */
-  answerMessageId?: string;
-  /** The ask through which it is answered or rejected. */
-  askId: string;
-  /** What the model called the question. */
-  toolCallId: string;
-}
-
-export interface AgentQuestion {
-  id: string;
-  session_id: string;
-  step_id: string;
-  questions: {
-    question: string;
-    header: string;
-    options: {
-      label: string;
-      description: string;
-    }[];
-    multiple: boolean;
-    custom: boolean;
-  }[];
-  asked_at: string;
 }
 
 export interface TraceEvent {
@@ -852,122 +1103,7 @@ export interface TraceEvent {
   timestamp: string;
 }
 
-export interface Trace {
-  events: TraceEvent[];
-  /** Give it as `after` to read on. */
-  next: string;
-  /** Of the run, when it was looked at. */
-  state: "running" | "waiting" | "done" | "failed" | "cancelled" | "parked";
-}
-
-export interface Checkpoint {
-  id: string;
-  run: string;
-  workflow: string;
-  cwd: string;
-  step: string;
-  state: "open" | "given" | "withdrawn";
-  /** What people are shown. */
-  input: string;
-  /** JSON Schema of what they have to give. */
-  schema: Record<string, unknown> | boolean;
-  /** What was given. */
-  output: unknown;
-  by: string | null;
-  via: string | null;
-  asked_at: string;
-}
-
-export interface Checkpoints {
-  checkpoints: Checkpoint[];
-  next?: string;
-}
-
-export interface RunbookRun {
-  run_id: string;
-  workflow_id: string;
-  status: "running" | "success" | "failure" | "cancelled";
-  input: unknown;
-  output?: unknown;
-  error?: string | null;
-  started_at: string;
-  completed_at?: string;
-  pending_checkpoints: string[];
-  pending_questions: AgentQuestion[];
-}
-
-export interface RunbookAnswer {
-  answers?: string[][];
-  reject?: boolean;
-}
-
-export interface RunbookAnswered {
-  status: "answered";
-}
-
-export interface RunbookRefusal {
-  error: string;
-}
-
-export interface Rule {
-  /** Of one that is kept at the desk. */
-  id?: string;
-  /** Where it stands, as in `handraise.toml:12` or `desk:1f3a9c2e`. */
-  source: string;
-  tool: string;
-  action: "allow" | "reject" | "ask" | "delegate";
-  /** By argument: a pattern, a list of which any has to fit, or a flag. */
-  matches?: Record<string, unknown>;
-  agent?: string;
-  context?: "thread" | "subagent";
-  message?: string;
-  to?: string[];
-  timeout?: number;
-  /** It holds for this session and its subagents: somebody said `always` there. */
-  session?: string;
-  /** Who said that. */
-  by?: string;
-  /** Why it can never match. */
-  never?: string;
-  /** What it allows that its author may not see. */
-  warnings?: string[];
-}
-
-export interface Rules {
-  rules: Rule[];
-  untrusted: Rule[];
-  problems: string[];
-}
-
-export interface RuleTest {
-  action: "allow" | "reject" | "ask" | "delegate";
-  rule: Rule | null;
-  why: string[];
-  problems: string[];
-}
-
-export interface Part {
-  /** What it is called in the project, such as `rules`. */
-  name: string;
-  kind: "agents" | "policy" | "rules" | "workflow";
-  /** The folder of the project. */
-  project: string;
-  /** `changed` is one that was trusted before. Only what is `trusted` is used. */
-  state: "trusted" | "changed" | "new";
-  /** What it would do; of a changed one, what changed. */
-  lines: string[];
-  /** Why nobody can trust it, and what helps. */
-  problems: string[];
-  /** Files of other users, who can change them. */
-  owners: string[];
-  /** Stands for what is shown. Null if nobody can trust it. */
-  fingerprint: string | null;
-}
-
-export interface TrustedProject {
-  project: string;
-  parts: string[];
-}
+export type True = true;
 
 export interface Trust {
   cwd: string | null;
@@ -978,385 +1114,67 @@ export interface Trust {
   projects: TrustedProject[];
 }
 
-export interface AcpMessage {
-  jsonrpc: "2.0";
-  id?: string | number;
-  method?: string;
-  params?: Record<string, unknown> | unknown[];
-  result?: unknown;
-  error?: {
-    code: number;
-  };
-}
-
-export interface AcpServer {
-  serverId: string;
-  agent: string;
-  /** Milliseconds since 1970. */
-  createdAtMs: number;
-  /** The desk's session that its asks belong to. */
-  session: string;
-  state: "starting" | "running" | "ended";
-  /** Negative for the signal that ended it. */
-  exitCode: number | null;
-  /** The number of the newest message. */
-  lastEventId: number;
-}
-
-export interface AcpServers {
-  servers: AcpServer[];
-}
-
-export interface Token {
-  name: string;
-  scopes: ("ask" | "answer" | "admin")[];
-  created_at: string;
-}
-
-export interface Tokens {
-  tokens: Token[];
-}
-
-export interface NewToken {
-  name: string;
-  scopes: ("ask" | "answer" | "admin")[];
-  token: string;
-}
-
-export interface Showing {
-  channel: string;
-  /** `shown` where the place says that somebody saw it. */
-  state: "sent" | "shown" | "failed";
-  /** Why it failed. */
-  error: string | null;
-  at: string;
-}
-
-export interface Showings {
-  showings: Showing[];
+export interface TrustedProject {
+  project: string;
+  parts: string[];
 }
 
 export interface WaitingShowings {
   showings: {
-    ask: string;
     channel: string;
     /** `shown` where the place says that somebody saw it. */
     state: "sent" | "shown" | "failed";
     /** Why it failed. */
     error: string | null;
     at: string;
+    ask: string;
   }[];
 }
 
-export interface Reach {
-  /** Choices that it shows as controls of its own; 0: people read them and write. */
-  options: number;
-  /** With a line under each. */
-  describes: boolean;
-  /** Several of them at once. */
-  multiple: boolean;
-  /** Own words in place. */
-  text: boolean;
-  /** What was posted is rewritten once it is settled. */
-  edits: boolean;
-  /** It calls the desk, which must be reachable from there. */
-  needs_address: boolean;
-  /** Seconds within which its calls must be answered. */
-  acknowledge: number | null;
-  /** So it runs where a worker is. */
-  starts_agents: boolean;
-  /** Characters of one message. */
-  longest: number;
-  /** Whether it says which person answers, or only that somebody did. */
-  identity: "strong" | "shared";
-}
-
-export interface Channel {
-  /** As the settings call it. */
-  name: string;
-  kind: string;
-  /** `elsewhere` where another desk of the database runs it, or none can. */
-  state: "running" | "elsewhere" | "broken";
-  /** Why it is broken. */
-  trouble: string | null;
-  /** Null where it cannot be made. */
-  reach: Reach | null;
-  /** With `examine`: what is wrong, and what to do. */
-  problems?: string[];
-}
-
-export interface Channels {
-  channels: Channel[];
-}
-
-export interface Places {
-  places: Record<string, string>;
-}
-
-export interface ChannelTest {
-  /** The id of the ask. */
-  ask: string;
-}
-
-export interface Received {
-  received: true;
-}
-
-export interface AnswerLink {
-  url: string;
-  expires_at: string;
-}
-
-export interface SignInLink {
-  url: string;
-}
-
-export interface Proof {
-  proof: string;
-}
-
-export interface Health {
-  status: "ok" | "degraded";
-  version: string;
-  problems: ("database_away" | "write_failed" | "not_listening" | "database_slow" | "loop_lag")[];
-}
-
-export interface Down {
-  error: "store_failed";
-  message: string;
-  status: "down";
-  version: string;
-  problems: ("database_away" | "write_failed" | "not_listening" | "database_slow" | "loop_lag")[];
-}
-
-export type Document = Record<string, unknown>;
-
-export type True = true;
-
-export type OpenCodeRequests = {
+export interface Wire {
   id: string;
-  sessionID: string;
-}[];
-
-export interface OpenCodeAnswers {
-  answers: string[][];
-}
-
-export interface OpenCodeReply {
-  reply: "once" | "always" | "reject";
-  message?: string | null;
-}
-
-export interface OpenCodeResponse {
-  response: "once" | "always" | "reject";
-}
-
-export interface OpenCodeBadRequest {
-  name: "BadRequest";
-  data: Record<string, unknown>;
-}
-
-export interface McpMessage {
-  jsonrpc: "2.0";
-  id?: string | number;
-  method: string;
-  params?: Record<string, unknown>;
-}
-
-export type McpError = {
-  jsonrpc: string;
-  error: {
-    code: number;
-    message: string;
-  };
-} | BadRequest;
-
-export type OpenCodeNotFound = {
-  _tag: string;
-  requestID: string;
-  message: string;
-} | NotFound;
-
-export interface BadRequest {
-  error: "bad_request";
-  message: string;
-}
-
-export interface Unauthorized {
-  error: "unauthorized";
-  message: string;
-}
-
-export interface BadCall {
-  error: "bad_call";
-  message: string;
-}
-
-export interface Forbidden {
-  error: "forbidden";
-  message: string;
-  scope?: string;
-  token?: string;
-  host?: string;
-  origin?: string;
-}
-
-export interface NotFound {
-  error: "not_found";
-  message: string;
-}
-
-export interface AskNotFound {
-  error: "ask_not_found";
-  message: string;
-  id: string;
-}
-
-export interface RuleNotFound {
-  error: "rule_not_found";
-  message: string;
-  id: string;
-}
-
-export interface SessionNotFound {
-  error: "session_not_found";
-  message: string;
-  id: string;
-}
-
-export interface ChatNotFound {
-  error: "chat_not_found";
-  message: string;
-  id: string;
-}
-
-export interface ChatBusy {
-  error: "chat_busy";
-  message: string;
-  id: string;
-}
-
-export interface PluginNotFound {
-  error: "plugin_not_found";
-  message: string;
-  family: string;
-  name: string;
-  names: string[];
-}
-
-export interface SessionDiffers {
-  error: "session_differs";
-  message: string;
-  id: string;
-}
-
-export interface NothingToDeliver {
-  error: "nothing_to_deliver";
-  message: string;
-  id: string;
-}
-
-export interface SessionEnded {
-  error: "session_ended";
-  message: string;
-  id: string;
-  state: string;
-}
-
-export interface AskDiffers {
-  error: "ask_differs";
-  message: string;
-  id: string;
-}
-
-export interface AlreadyAnswered {
-  error: "already_answered";
-  message: string;
-  id: string;
-  by: string;
-  via: string;
   at: string;
-  answer: Answer;
-}
-
-export interface AskWithdrawn {
-  error: "ask_withdrawn";
-  message: string;
-  id: string;
-  reason: string | null;
-}
-
-export interface WorkflowNotFound {
-  error: "workflow_not_found";
-  message: string;
+  /** From the agent, or to it. */
+  way: "in" | "out";
+  /** What the agent's protocol calls it; empty where it has no name for it. */
   name: string;
-  known: string[];
+  /** The ask that it is, or whose answer it carries. */
+  ask: string | null;
+  /** As it was, but for secrets and for what is too long. */
+  body: unknown;
+  /** Its characters, before it was cut. */
+  size: number;
+  /** How many in a row it stands for; the body is that of the last one. */
+  pieces: number;
 }
 
-export interface RunNotFound {
-  error: "run_not_found";
-  message: string;
-  id: string;
+export interface Wires {
+  wire: Wire[];
+  /** Whether this desk keeps such messages. */
+  recording: boolean;
+  /** With `ask=`: the ask, without secrets too, or null where there is none. */
+  ask?: Ask | null;
+  next?: string;
 }
 
-export interface CheckpointNotFound {
-  error: "checkpoint_not_found";
-  message: string;
-  id: string;
-}
-
-export interface RunEnded {
-  error: "run_ended";
-  message: string;
-  id: string;
-  state: string;
-}
-
-export interface InputDoesNotFit {
-  error: "input_does_not_fit";
-  message: string;
-  problems: {
-    at: string;
-    problem: string;
-  }[];
-}
-
-export interface OutputDoesNotFit {
-  error: "output_does_not_fit";
-  message: string;
-  problems: {
-    at: string;
-    problem: string;
-  }[];
-}
-
-export interface WorkflowNotTrusted {
-  error: "workflow_not_trusted";
-  message: string;
-  file?: string;
-}
-
-export interface PartChanged {
-  error: "part_changed";
-  message: string;
+export interface Workflow {
   name: string;
+  description: string;
+  file: string;
+  steps: {
+    id: string;
+    kind: "agent" | "checkpoint" | "shell" | "function";
+  }[];
+  /** JSON Schema of what a run begins with. */
+  input: Record<string, unknown> | null;
+  /** Why the file cannot be loaded; then `name` is the file's. */
+  problem?: string;
+  /** With `problem`: nobody trusted it as it is now. */
+  untrusted?: boolean;
 }
 
-export interface WorkflowBroken {
-  error: "workflow_broken";
-  message: string;
-}
-
-export interface AcpNotFound {
-  error: "acp_not_found";
-  message: string;
-  id: string;
-}
-
-export interface RequestNotFound {
-  error: "request_not_found";
-  message: string;
-  id: string | number;
+export interface Workflows {
+  workflows: Workflow[];
 }
 
 export interface AcpDiffers {
@@ -1373,39 +1191,20 @@ export interface AcpEnded {
   agent: string;
 }
 
-export interface RequestAnswered {
-  error: "request_answered";
+export interface AcpNotFound {
+  error: "acp_not_found";
   message: string;
-  id: string | number;
+  id: string;
+}
+
+export interface AlreadyAnswered {
+  error: "already_answered";
+  message: string;
+  id: string;
   by: string;
-}
-
-export interface MessagesGone {
-  error: "messages_gone";
-  message: string;
-  after: number;
-  first: number;
-  last: number;
-}
-
-export interface ProcessFailed {
-  error: "process_failed";
-  message: string;
-  exit_code?: number | null;
-}
-
-export interface TooLarge {
-  error: "too_large";
-  message: string;
-}
-
-export interface AskDoesNotFit {
-  error: "ask_does_not_fit";
-  message: string;
-  problems: {
-    at: string;
-    problem: string;
-  }[];
+  via: string;
+  at: string;
+  answer: Answer;
 }
 
 export interface AnswerDoesNotFit {
@@ -1417,9 +1216,60 @@ export interface AnswerDoesNotFit {
   }[];
 }
 
-export interface Settings {
-  error: "settings";
+export interface AskDiffers {
+  error: "ask_differs";
   message: string;
+  id: string;
+}
+
+export interface AskDoesNotFit {
+  error: "ask_does_not_fit";
+  message: string;
+  problems: {
+    at: string;
+    problem: string;
+  }[];
+}
+
+export interface AskNotFound {
+  error: "ask_not_found";
+  message: string;
+  id: string;
+}
+
+export interface AskWithdrawn {
+  error: "ask_withdrawn";
+  message: string;
+  id: string;
+  reason: string | null;
+}
+
+export interface BadCall {
+  error: "bad_call";
+  message: string;
+}
+
+export interface BadRequest {
+  error: "bad_request";
+  message: string;
+}
+
+export interface ChatBusy {
+  error: "chat_busy";
+  message: string;
+  id: string;
+}
+
+export interface ChatNotFound {
+  error: "chat_not_found";
+  message: string;
+  id: string;
+}
+
+export interface CheckpointNotFound {
+  error: "checkpoint_not_found";
+  message: string;
+  id: string;
 }
 
 export interface ExtraMissing {
@@ -1427,8 +1277,130 @@ export interface ExtraMissing {
   message: string;
 }
 
+export interface Forbidden {
+  error: "forbidden";
+  message: string;
+  scope?: string;
+  token?: string;
+  host?: string;
+  origin?: string;
+}
+
+export interface InputDoesNotFit {
+  error: "input_does_not_fit";
+  message: string;
+  problems: {
+    at: string;
+    problem: string;
+  }[];
+}
+
+export interface MessagesGone {
+  error: "messages_gone";
+  message: string;
+  after: number;
+  first: number;
+  last: number;
+}
+
+export interface NotFound {
+  error: "not_found";
+  message: string;
+}
+
+export interface NothingToDeliver {
+  error: "nothing_to_deliver";
+  message: string;
+  id: string;
+}
+
+export interface OutputDoesNotFit {
+  error: "output_does_not_fit";
+  message: string;
+  problems: {
+    at: string;
+    problem: string;
+  }[];
+}
+
 export interface Overloaded {
   error: "overloaded";
+  message: string;
+}
+
+export interface PartChanged {
+  error: "part_changed";
+  message: string;
+  name: string;
+}
+
+export interface PluginNotFound {
+  error: "plugin_not_found";
+  message: string;
+  family: string;
+  name: string;
+  names: string[];
+}
+
+export interface ProcessFailed {
+  error: "process_failed";
+  message: string;
+  exit_code?: number | null;
+}
+
+export interface RequestAnswered {
+  error: "request_answered";
+  message: string;
+  id: string | number;
+  by: string;
+}
+
+export interface RequestNotFound {
+  error: "request_not_found";
+  message: string;
+  id: string | number;
+}
+
+export interface RuleNotFound {
+  error: "rule_not_found";
+  message: string;
+  id: string;
+}
+
+export interface RunEnded {
+  error: "run_ended";
+  message: string;
+  id: string;
+  state: string;
+}
+
+export interface RunNotFound {
+  error: "run_not_found";
+  message: string;
+  id: string;
+}
+
+export interface SessionDiffers {
+  error: "session_differs";
+  message: string;
+  id: string;
+}
+
+export interface SessionEnded {
+  error: "session_ended";
+  message: string;
+  id: string;
+  state: string;
+}
+
+export interface SessionNotFound {
+  error: "session_not_found";
+  message: string;
+  id: string;
+}
+
+export interface Settings {
+  error: "settings";
   message: string;
 }
 
@@ -1437,45 +1409,73 @@ export interface StoreFailed {
   message: string;
 }
 
+export interface TooLarge {
+  error: "too_large";
+  message: string;
+}
+
+export interface Unauthorized {
+  error: "unauthorized";
+  message: string;
+}
+
+export interface WorkflowBroken {
+  error: "workflow_broken";
+  message: string;
+}
+
+export interface WorkflowNotFound {
+  error: "workflow_not_found";
+  message: string;
+  name: string;
+  known: string[];
+}
+
+export interface WorkflowNotTrusted {
+  error: "workflow_not_trusted";
+  message: string;
+  file?: string;
+}
+
 /** What the desk answers where it refuses; `error` says which. */
 export type Refusal =
-  | BadRequest
-  | Unauthorized
-  | BadCall
-  | Forbidden
-  | NotFound
-  | AskNotFound
-  | RuleNotFound
-  | SessionNotFound
-  | ChatNotFound
-  | ChatBusy
-  | PluginNotFound
-  | SessionDiffers
-  | NothingToDeliver
-  | SessionEnded
-  | AskDiffers
-  | AlreadyAnswered
-  | AskWithdrawn
-  | WorkflowNotFound
-  | RunNotFound
-  | CheckpointNotFound
-  | RunEnded
-  | InputDoesNotFit
-  | OutputDoesNotFit
-  | WorkflowNotTrusted
-  | PartChanged
-  | WorkflowBroken
-  | AcpNotFound
-  | RequestNotFound
   | AcpDiffers
   | AcpEnded
-  | RequestAnswered
-  | MessagesGone
-  | ProcessFailed
-  | TooLarge
-  | AskDoesNotFit
+  | AcpNotFound
+  | AlreadyAnswered
   | AnswerDoesNotFit
-  | Settings
+  | AskDiffers
+  | AskDoesNotFit
+  | AskNotFound
+  | AskWithdrawn
+  | BadCall
+  | BadRequest
+  | ChatBusy
+  | ChatNotFound
+  | CheckpointNotFound
   | ExtraMissing
+  | Forbidden
+  | InputDoesNotFit
+  | MessagesGone
+  | NotFound
+  | NothingToDeliver
+  | OutputDoesNotFit
   | Overloaded
-  | StoreFailed;
+  | PartChanged
+  | PluginNotFound
+  | ProcessFailed
+  | RequestAnswered
+  | RequestNotFound
+  | RuleNotFound
+  | RunEnded
+  | RunNotFound
+  | SessionDiffers
+  | SessionEnded
+  | SessionNotFound
+  | Settings
+  | StoreFailed
+  | TooLarge
+  | Unauthorized
+  | WorkflowBroken
+  | WorkflowNotFound
+  | WorkflowNotTrusted;

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from handraise.broker import Broker
 from handraise.broker.counts import Histogram, Lag
-from handraise.server.routes.health import PATIENCE, VERSION, BoundedRead
+from handraise.server.routes._health import PATIENCE, VERSION, BoundedRead
 from handraise.stores import OpenAsks
 
 __all__ = ["MEDIA_TYPE", "NAMES", "Metrics"]
