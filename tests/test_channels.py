@@ -26,6 +26,7 @@ from handraise.tables import audit
 from handraise.tables.leases import Leases
 from handraise.tables.showings import TOPIC, ShowingRecord
 from handraise.testing import FakeClock, a_permission, an_ask
+from handraise.wire.plain import to_plain
 from serving import PATIENCE, DeskProcess, eventually, first_event, path_of, told
 from wall import ANA, Notes, Wall
 
@@ -508,7 +509,7 @@ async def test_a_channel_that_breaks_is_started_again_and_its_trouble_told(
         await eventually(lambda: host.states()[0].trouble is not None)
         [state] = host.states()
     assert (state.name, state.kind, state.state, state.trouble) == ("breaking", "notes", "broken", trouble)
-    assert "reach" in state.told()
+    assert "reach" in to_plain(state.to_shape())
 
 
 async def test_a_channel_that_cannot_be_made_is_told_and_holds_up_nobody(broker: Broker, wall: Wall) -> None:

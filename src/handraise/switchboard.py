@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from handraise.asks import Answer, Ask
 from handraise.broker import Broker
@@ -23,6 +23,8 @@ from handraise.events import Asked
 from handraise.people import People
 from handraise.tables.audit import source
 from handraise.tables.leases import Leases
+from handraise.wire import channels as shapes
+from handraise.wire.plain import shape_of
 
 __all__ = ["ChannelState", "Channels", "Made", "examined"]
 
@@ -54,9 +56,10 @@ class ChannelState:
     trouble: str | None
     reach: Reach | None
 
-    def told(self) -> dict[str, Any]:
-        reach = None if self.reach is None else {key: getattr(self.reach, key) for key in Reach.__slots__}
-        return {"name": self.name, "kind": self.kind, "state": self.state, "trouble": self.trouble, "reach": reach}
+    def to_shape(self, *, problems: Sequence[str] | None = None) -> shapes.Channel:
+        """`problems` are what the channel found wrong with itself, where it looked."""
+        reach = None if self.reach is None else shape_of(shapes.Reach, self.reach)
+        return shape_of(shapes.Channel, self, reach=reach, problems=None if problems is None else tuple(problems))
 
 
 class Channels:

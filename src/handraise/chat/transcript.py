@@ -10,13 +10,15 @@ import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from handraise.chat.contract import Block, content_block, question_of, rejected, replied
 from handraise.errors import ChatNotFound
 from handraise.stores import AlsoWrite, Database, Row, Statement, writable
 from handraise.tables.keys import Keys
 from handraise.wire import time_text
+from handraise.wire.chats import ChatMessage, ListedChat
+from handraise.wire.plain import shape_of
 
 __all__ = ["TOPIC", "ChatRecord", "Said", "Transcript", "title_of"]
 
@@ -48,17 +50,14 @@ class ChatRecord:
     def is_busy(self) -> bool:
         return self.state in BUSY
 
-    def told(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "title": self.title,
-            "model": self.model,
-            "state": "writing" if self.is_busy else self.state,
-            "ask": self.ask,
-            "version": self.version,
-            "created_at": time_text(self.created_at),
-            "updated_at": time_text(self.updated_at),
-        }
+    def to_shape(self) -> ListedChat:
+        return shape_of(
+            ListedChat,
+            self,
+            state="writing" if self.is_busy else self.state,
+            created_at=time_text(self.created_at),
+            updated_at=time_text(self.updated_at),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +77,8 @@ class Said:
     def text(self) -> str:
         return "\n\n".join(block["content"] for block in self.blocks if block["type"] == "content")
 
-    def told(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "role": self.role,
-            "state": self.state,
-            "blocks": self.blocks,
-            "at": time_text(self.at),
-            "version": self.version,
-        }
+    def to_shape(self) -> ChatMessage:
+        return shape_of(ChatMessage, self, at=time_text(self.at))
 
 
 class Transcript:

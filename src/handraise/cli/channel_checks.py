@@ -12,6 +12,7 @@ from handraise.cli.checks import Check, Status
 from handraise.client import Client
 from handraise.config import DEFAULT_URL, Settings
 from handraise.errors import DeskUnreachable, HandraiseError, Refused
+from handraise.wire.plain import to_plain
 
 __all__ = ["channel_checks"]
 
@@ -68,7 +69,7 @@ async def _here(settings: Settings) -> list[dict[str, Any]]:
             broker.address = settings.address or DEFAULT_URL
             channels = Channels(broker, channels_of(settings, broker, worker=None), people=People(settings.people))
             problems = await channels.examine()
-            return [{**state.told(), "problems": problems.get(state.name, [])} for state in channels.states()]
+            return [to_plain(state.to_shape(problems=problems.get(state.name, []))) for state in channels.states()]
     finally:
         await store.close()
 

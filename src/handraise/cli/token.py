@@ -12,6 +12,7 @@ from handraise.cli.calling import Json, Url, call_or_open
 from handraise.cli.shown import print_json
 from handraise.errors import HandraiseError
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.broker import Broker
@@ -82,7 +83,7 @@ def add_to(app: typer.Typer) -> None:
             return list((await client.call("GET", "/v1/tokens"))["tokens"])
 
         async def on_store(broker: Broker, tokens: Tokens) -> list[dict[str, Any]]:
-            return [token.told() for token in tokens.all()]
+            return [to_plain(token.to_shape()) for token in tokens.all()]
 
         found = call_or_open(over_http, on_store, url=url)
         width = max((len(told["name"]) for told in found), default=0)

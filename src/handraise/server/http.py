@@ -13,6 +13,7 @@ from starlette.types import Scope, Send
 from handraise.errors import HandraiseError
 from handraise.transports.bodies import MOST_BYTES, Gone, TooLarge, hung_up, read_body
 from handraise.wire import BadBody
+from handraise.wire.plain import to_plain
 
 __all__ = [
     "LONGEST_WAIT",
@@ -22,6 +23,7 @@ __all__ = [
     "RouteNotFound",
     "TooLarge",
     "WrongMethod",
+    "encode",
     "error_body",
     "error_headers",
     "hung_up",
@@ -56,6 +58,11 @@ class RouteNotFound(HandraiseError):
 class ExtraMissing(HandraiseError):
     code = "extra_missing"
     status = 501
+
+
+def encode(told: Any) -> bytes:
+    """A shape, or what JSON can hold."""
+    return to_json(to_plain(told))
 
 
 def error_body(error: HandraiseError) -> bytes:

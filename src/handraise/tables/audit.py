@@ -6,6 +6,7 @@ Nothing is written here: a line is read from an event that the desk keeps. What 
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from handraise.asks import Answer, Ask
 from handraise.stores import Query, Store
 from handraise.text.inert import inert
 from handraise.wire import StoredEvent, time_text
+from handraise.wire.audit import AuditLine
 
 __all__ = ["DECISIONS", "FIELDS", "line", "lines", "source"]
 
@@ -25,11 +27,7 @@ DECISIONS = {
 }  # the events that are decisions, and what the audit calls them
 
 # Every line has every field, in this order; null where there is nothing to say. Programs rely on the names.
-FIELDS = (
-    *("cursor", "at", "decision", "decided_by", "by", "via", "identity", "token", "address"),
-    *("ask", "kind", "title", "agent", "session", "run", "step", "cwd", "machine"),
-    *("answers", "reply", "scope", "patterns", "input", "reason", "notes", "why"),
-)
+FIELDS = tuple(field.name for field in fields(AuditLine))
 
 
 @lru_cache(maxsize=4096)

@@ -24,7 +24,9 @@ from handraise.errors import HandraiseError
 from handraise.stores import Database, Row, writable
 from handraise.tables.keys import Keys
 from handraise.text.masking import Mask
+from handraise.wire import sessions as shapes
 from handraise.wire import time_text
+from handraise.wire.plain import shape_of
 
 __all__ = ["KEPT", "MOST_BYTES", "MOST_KEPT", "Found", "KeptWire", "Wires"]
 
@@ -63,17 +65,8 @@ class KeptWire:
     size: int  # in characters, before it was cut
     pieces: int  # how many in a row this stands for; its body is that of the last one
 
-    def told(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "at": time_text(self.at),
-            "way": self.way,
-            "name": self.name,
-            "ask": self.ask,
-            "body": self.body,
-            "size": self.size,
-            "pieces": self.pieces,
-        }
+    def to_shape(self) -> shapes.Wire:
+        return shape_of(shapes.Wire, self, at=time_text(self.at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ from handraise.errors import NothingToDeliver, SessionDiffers, SessionEnded, Ses
 from handraise.stores import Database, Row, Statement, writable
 from handraise.tables.keys import Keys
 from handraise.wire import handling_fields, parse_handling, time_text
+from handraise.wire.plain import shape_of
+from handraise.wire.sessions import Session
 
 __all__ = ["NewSession", "Order", "SaidMessage", "SessionRecord", "Sessions", "WrittenMessage"]
 
@@ -103,24 +105,16 @@ class SessionRecord:
             return "waiting"
         return "running" if busy else self.state or "idle"
 
-    def told(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "agent": self.agent,
-            "state": self.shown_state,
-            "managed": self.state is not None,
-            "parent": self.parent,
-            "cwd": self.cwd,
-            "machine": self.machine,
-            "run": self.run,
-            "step": self.step,
-            "mode": self.mode,
-            "command": list(self.command) or None,
-            "error": self.error,
-            "created_at": time_text(self.created_at),
-            "updated_at": time_text(self.updated_at or self.created_at),
-            "open_asks": self.open_asks,
-        }
+    def to_shape(self) -> Session:
+        return shape_of(
+            Session,
+            self,
+            state=self.shown_state,
+            managed=self.state is not None,
+            command=self.command or None,
+            created_at=time_text(self.created_at),
+            updated_at=time_text(self.updated_at or self.created_at),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +141,6 @@ class SaidMessage:
     text: str
     extra: Mapping[str, Any] | None
     at: int
-
-    def told(self) -> dict[str, Any]:
-        told = {"id": self.id, "role": self.role, "text": self.text, "at": time_text(self.at)}
-        return told | ({"extra": self.extra} if self.extra else {})
 
 
 class WrittenMessage(NamedTuple):

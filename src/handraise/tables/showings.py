@@ -6,10 +6,12 @@ A channel writes what became of its own; nobody else changes that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from handraise.stores import Database, writable
 from handraise.wire import time_text
+from handraise.wire.channels import Showing
+from handraise.wire.plain import shape_of
 
 __all__ = ["TOPIC", "ShowingRecord", "Showings"]
 
@@ -22,8 +24,8 @@ class ShowingRecord(NamedTuple):
     error: str | None
     at: int
 
-    def told(self) -> dict[str, Any]:
-        return {"channel": self.channel, "state": self.state, "error": self.error, "at": time_text(self.at)}
+    def to_shape(self) -> Showing:
+        return shape_of(Showing, self, at=time_text(self.at))
 
 
 class Showings:

@@ -12,12 +12,14 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from handraise.clock import Clock
 from handraise.errors import SettingsError, StoreError
 from handraise.stores import Database
 from handraise.wire import time_text
+from handraise.wire import tokens as shapes
+from handraise.wire.plain import shape_of
 
 __all__ = ["ADMIN", "FILES", "OWNED", "SCOPES", "Halves", "Token", "Tokens"]
 
@@ -54,8 +56,8 @@ class Token:
         prefix = f"{OWNED}{self.owner}:"
         return id if not self.owner or id.startswith(prefix) else prefix + id
 
-    def told(self) -> dict[str, Any]:
-        return {"name": self.name, "scopes": sorted(self.scopes), "created_at": time_text(self.created_at)}
+    def to_shape(self) -> shapes.Token:
+        return shape_of(shapes.Token, self, scopes=tuple(sorted(self.scopes)), created_at=time_text(self.created_at))
 
 
 ADMIN = Token(name="admin", scopes=frozenset({"admin"}))

@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-__all__ = ["from_plain", "to_plain"]
+__all__ = ["from_plain", "shape_of", "to_plain"]
 
 T = TypeVar("T")
 Read = Callable[[Any], Any]
@@ -26,9 +26,15 @@ def to_plain(value: Any) -> Any:
         named = ((name, getattr(value, name), is_optional) for name, is_optional in _written(kind))
         told = {name: to_plain(entry) for name, entry, is_optional in named if not (is_optional and entry is None)}
         return {name.rstrip("_"): entry for name, entry in told.items()}  # `from_`, since Python keeps `from`
-    if isinstance(value, tuple | list):
+    if isinstance(value, tuple):  # a list is JSON already, from an agent or a workflow
         return [to_plain(entry) for entry in value]
     return value
+
+
+def shape_of(kind: type[T], record: object, **told: Any) -> T:
+    """A shape that tells a record: the fields in `told`, and for the others the attributes of the same name."""
+    named = (field.name for field in fields(cast(Any, kind)) if field.name not in told)
+    return kind(**told, **{name: getattr(record, name) for name in named if hasattr(record, name)})
 
 
 def from_plain(kind: type[T], value: Any) -> T:

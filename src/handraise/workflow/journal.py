@@ -22,7 +22,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from handraise.errors import CheckpointNotFound, OutputDoesNotFit, RunEnded, RunNotFound
 from handraise.stores import Database, Row, writable
 from handraise.tables.sessions import NOBODY
+from handraise.wire import runs as shapes
 from handraise.wire import time_text
+from handraise.wire.plain import shape_of, to_plain
+from handraise.wire.runs import ListedRun, Run
 from handraise.workflow.schemas import problems_of
 
 __all__ = [
@@ -86,26 +89,16 @@ class RunRecord:
             return self.state
         return "waiting" if self.open_asks or self.open_checkpoints else "running"
 
-    def told(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "workflow": self.workflow,
-            "state": self.shown_state,
-            "input": self.input,
-            "output": self.output,
-            "error": self.error,
-            "file": self.file,
-            "cwd": self.cwd,
-            "created_at": time_text(self.created_at),
-            "created_by": self.created_by,
-            "updated_at": time_text(self.updated_at),
-            "open_asks": self.open_asks,
-            "open_checkpoints": self.open_checkpoints,
-        }
+    def to_shape(self) -> Run:
+        return shape_of(Run, self, **self._told())
 
-    def listed(self) -> dict[str, Any]:
+    def _told(self) -> dict[str, Any]:
+        times = {"created_at": time_text(self.created_at), "updated_at": time_text(self.updated_at)}
+        return {"state": self.shown_state, **times}
+
+    def to_listed_shape(self) -> ListedRun:
         """Without what may be large, which `Journal.newest` does not read either."""
-        return {key: value for key, value in self.told().items() if key not in ("input", "output")}
+        return shape_of(ListedRun, self, **self._told())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,21 +157,8 @@ class Checkpoint:
     workflow: str = ""  # of the run, as is the folder
     cwd: str = ""
 
-    def told(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "run": self.run,
-            "workflow": self.workflow,
-            "cwd": self.cwd,
-            "step": self.step,
-            "state": self.state,
-            "input": self.input,
-            "schema": self.schema,
-            "output": self.output,
-            "by": self.by,
-            "via": self.via,
-            "asked_at": time_text(self.asked_at),
-        }
+    def to_shape(self) -> shapes.Checkpoint:
+        return shape_of(shapes.Checkpoint, self, asked_at=time_text(self.asked_at))
 
 
 class WrittenCheckpoint(NamedTuple):
@@ -419,7 +399,7 @@ class Journal:
         given = await self.checkpoint(id)
         if not done and (given.state != "given" or given.output != output):
             who = f"{given.by} gave something else first" if given.state == "given" else "nobody waits for it any more"
-            raise RunEnded(f"checkpoint {id}: {who}", **given.told())
+            raise RunEnded(f"checkpoint {id}: {who}", **to_plain(given.to_shape()))
         return given
 
     # For workers ----------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ from handraise.server.stream import LAST_EVENT_ID, stream
 from handraise.stores import Query
 from handraise.transports.bodies import until_gone
 from handraise.wire import BadBody, check_values
-from handraise.wire.acp import AcpServers
+from handraise.wire.acp import AcpServer, AcpServers
 from handraise.worker import Agents, Worker
 
 __all__ = ["Acp"]
@@ -121,12 +121,17 @@ class _Server:
         is_there = self.started.done() and not self.started.cancelled() and self.started.exception() is None
         return self.started.result() if is_there else None
 
-    def told(self) -> dict[str, Any]:
+    def to_shape(self) -> AcpServer:
         proxy = self.proxy
-        told = {"serverId": self.id, "agent": self.agent, "createdAtMs": self.created_at, "session": self.session}
-        state = "starting" if proxy is None else "ended" if proxy.is_over else "running"
-        code, last = (None, 0) if proxy is None else (proxy.exit_code, proxy.backlog.last)
-        return {**told, "state": state, "exitCode": code, "lastEventId": last}
+        return AcpServer(
+            serverId=self.id,
+            agent=self.agent,
+            createdAtMs=self.created_at,
+            session=self.session,
+            state="starting" if proxy is None else "ended" if proxy.is_over else "running",
+            exitCode=None if proxy is None else proxy.exit_code,
+            lastEventId=0 if proxy is None else proxy.backlog.last,
+        )
 
 
 class Acp:
@@ -202,7 +207,7 @@ class Acp:
         replies={200: (AcpServers, "In the order in which they were started.")},
     )
     async def list(self, request: Request) -> Response:
-        return json_response({"servers": [server.told() for server in self._servers.values()]})
+        return json_response(AcpServers(servers=tuple(server.to_shape() for server in self._servers.values())))
 
     @declare(
         "POST /v1/acp/{server:path}",

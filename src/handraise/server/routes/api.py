@@ -23,6 +23,7 @@ from handraise.server.http import (
     RouteNotFound,
     TooLarge,
     WrongMethod,
+    encode,
     error_body,
     error_headers,
     query,
@@ -39,7 +40,7 @@ from handraise.tables.tokens import Tokens
 from handraise.transports import proof
 from handraise.wire import LARGE, BadBody, parse
 from handraise.wire import desk as desk_shapes
-from handraise.wire import tokens as tokens_shapes
+from handraise.wire import tokens as token_shapes
 from handraise.wire.tokens import TokenBody
 
 __all__ = ["HEADERS", "ListResponse", "SignIn", "json_response", "on_error", "routes"]
@@ -83,7 +84,7 @@ class SignIn:
 
 def json_response(body: Any, *, status: int = 200) -> Response:
     return Response(
-        to_json(body),
+        encode(body),
         status_code=status,
         media_type="application/json",
         headers=HEADERS,
@@ -169,7 +170,7 @@ class DeskRoutes:
         nonce = query(request.scope["query_string"], "nonce").get("nonce", "")
         if self._prove is None or not proof.check_nonce(nonce):
             raise BadBody("nonce is 64 hexadecimal digits, in small letters")
-        return json_response({"proof": self._prove(nonce)})
+        return json_response(desk_shapes.Proof(proof=self._prove(nonce)))
 
     @declare(
         "GET /metrics",
@@ -202,7 +203,7 @@ class DeskRoutes:
         replies={200: (desk_shapes.Cursor, "The cursor of the newest event.")},
     )
     async def cursor(self, request: Request) -> Response:
-        return json_response({"cursor": await self._store.cursor()})
+        return json_response(desk_shapes.Cursor(cursor=await self._store.cursor()))
 
 
 class AccessRoutes:
@@ -219,10 +220,10 @@ class AccessRoutes:
         "All tokens, without their secrets, which are kept nowhere",
         tag=ACCESS,
         scope="admin",
-        replies={200: (tokens_shapes.Tokens, "By name.")},
+        replies={200: (token_shapes.Tokens, "By name.")},
     )
     async def list(self, request: Request) -> Response:
-        return json_response({"tokens": [token.told() for token in self._tokens.all()]})
+        return json_response(token_shapes.Tokens(tokens=tuple(token.to_shape() for token in self._tokens.all())))
 
     @declare(
         "POST /v1/tokens",
@@ -231,13 +232,15 @@ class AccessRoutes:
         tag=ACCESS,
         scope="admin",
         body=TokenBody,
-        replies={201: (tokens_shapes.NewToken, "The new token.")},
+        replies={201: (token_shapes.NewToken, "The new token.")},
         refusals=(BadBody, TooLarge, SettingsError, StoreFailed),
     )
     async def add(self, request: Request) -> Response:
         body = parse(TokenBody, await read_body(request.scope, request.receive))
         secret = await self._tokens.add(body.name, scopes=body.scopes)
-        return json_response({"name": body.name, "scopes": sorted(body.scopes), "token": secret}, status=201)
+        return json_response(
+            token_shapes.NewToken(name=body.name, scopes=tuple(sorted(body.scopes)), token=secret), status=201
+        )
 
     @declare(
         "DELETE /v1/tokens/{name}",
@@ -260,10 +263,12 @@ class AccessRoutes:
         "Make a link that signs a browser in, once",
         tag=ACCESS,
         scope="admin",
-        replies={201: (tokens_shapes.SignInLink, "The link.")},
+        replies={201: (token_shapes.SignInLink, "The link.")},
     )
     async def sign_in_link(self, request: Request) -> Response:
-        return json_response({"url": self._sign_in.link(str(request.base_url).rstrip("/"))}, status=201)
+        return json_response(
+            token_shapes.SignInLink(url=self._sign_in.link(str(request.base_url).rstrip("/"))), status=201
+        )
 
     @declare(
         "GET /signin/{code}",

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
@@ -39,6 +38,7 @@ from handraise.server.http import (
     RouteNotFound,
     TooLarge,
     WrongMethod,
+    encode,
     hung_up,
     query,
     read_body,
@@ -422,8 +422,8 @@ class AskRoutes:
         secret, expires_at = await self._broker.links.make(
             stored.id, by=by, via=via, maker=token.name, seconds=body.expires_in or DAY
         )
-        told = {"url": f"{Request(scope).base_url}a/{secret}", "expires_at": time_text(expires_at)}
-        await send_json(send, to_json(told), status=201)
+        told = AnswerLink(url=f"{Request(scope).base_url}a/{secret}", expires_at=time_text(expires_at))
+        await send_json(send, encode(told), status=201)
 
     @declare(
         "GET /v1/asks/{id}/showings",
@@ -438,8 +438,8 @@ class AskRoutes:
     async def _showings(self, scope: Scope, send: Send, id: str) -> None:
         token = require(scope, "answer")
         stored = await self._seen(token, id)
-        told = [record.told() for record in await self._broker.showings.of(stored.id)]
-        await send_json(send, to_json({"showings": told}))
+        told = Showings(showings=tuple(record.to_shape() for record in await self._broker.showings.of(stored.id)))
+        await send_json(send, encode(told))
 
     @declare(
         "POST /v1/asks/{id}/showings",
@@ -483,7 +483,7 @@ class AskRoutes:
         body = parse(DeliveriesBody, await read_body(scope, receive))
         reported = await self._broker.report([(token.own_id(entry.id), entry.error) for entry in body.deliveries])
         unknown = [entry.id for entry, stored in zip(body.deliveries, reported, strict=True) if stored is None]
-        await send_json(send, to_json({"reported": len(reported) - len(unknown), "unknown": unknown}))
+        await send_json(send, encode(Reported(reported=len(reported) - len(unknown), unknown=tuple(unknown))))
 
     async def _seen(self, token: Token, id: str) -> Stored:
         """The ask that this caller means by an id, if it may see it. An ask of its own comes first."""

@@ -23,6 +23,7 @@ from handraise.switchboard import Channels
 from handraise.wire import BadBody, parse
 from handraise.wire import channels as shapes
 from handraise.wire.channels import ChannelTestBody
+from handraise.wire.plain import shape_of
 
 __all__ = ["AGENT", "routes"]
 
@@ -68,12 +69,13 @@ class ChannelRoutes:
         examine = query(request.scope["query_string"], "examine").get("examine", "0")
         if examine not in ("0", "1"):
             raise BadBody("examine is 0 or 1")
-        listed = [state.told() for state in self._channels.states()]
         if examine == "1":
             require(request.scope, "admin")
             problems = await self._channels.examine()
-            listed = [{**told, "problems": problems.get(told["name"], [])} for told in listed]
-        return json_response({"channels": listed})
+            listed = [state.to_shape(problems=problems.get(state.name, [])) for state in self._channels.states()]
+        else:
+            listed = [state.to_shape() for state in self._channels.states()]
+        return json_response(shapes.Channels(channels=tuple(listed)))
 
     @declare(
         "GET /v1/channels/{channel}/places",
@@ -87,7 +89,7 @@ class ChannelRoutes:
     )
     async def places(self, request: Request) -> Response:
         """For a channel that is a program of its own: what it has shown, and where."""
-        return json_response({"places": dict(await self._broker.places(request.path_params["channel"]))})
+        return json_response(shapes.Places(places=dict(await self._broker.places(request.path_params["channel"]))))
 
     @declare(
         "GET /v1/showings",
@@ -100,7 +102,8 @@ class ChannelRoutes:
     async def showings(self, request: Request) -> Response:
         """Of everything that waits."""
         found = await self._broker.showings.waiting(limit=MOST_LISTED)
-        return json_response({"showings": [{"ask": ask, **record.told()} for ask, record in found]})
+        told = (shape_of(shapes.WaitingShowing, record.to_shape(), ask=ask) for ask, record in found)
+        return json_response(shapes.WaitingShowings(showings=tuple(told)))
 
     @declare(
         "POST /v1/channels/{channel}/test",
@@ -129,7 +132,7 @@ class ChannelRoutes:
         ask = Ask(id=id, questions=(TEST,), origin=Origin(agent=AGENT, session=session))
         handling = Handling(question_timeout=TEST_FOR, on_timeout="reject")
         opened = await self._broker.open(on_this_machine(ask), handling=handling)
-        return json_response({"ask": opened.stored.id}, status=201)
+        return json_response(shapes.ChannelTest(ask=opened.stored.id), status=201)
 
     @declare(
         "POST /webhooks/{channel}",
@@ -152,7 +155,7 @@ class ChannelRoutes:
         body = await read_body(request.scope, request.receive, most=MOST_BYTES)
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in request.scope["headers"]}
         await self._channels.receive(name, body, headers)
-        return json_response({"received": True})
+        return json_response(shapes.Received(received=True))
 
 
 plugin = RouteGroup(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -14,13 +13,14 @@ from handraise.chat.transcript import Said
 from handraise.errors import ChatBusy, ChatNotFound, SettingsError, StoreFailed
 from handraise.server.declare import POSITION, Parameter, Tag, declare, in_path, mount
 from handraise.server.gate import source_of
-from handraise.server.http import RouteNotFound, TooLarge, query, read_body
+from handraise.server.http import RouteNotFound, TooLarge, encode, query, read_body
 from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import HEADERS, json_response
 from handraise.server.routes.asks import number, who
 from handraise.wire import BadBody, parse
 from handraise.wire import chats as shapes
 from handraise.wire.chats import ChatBody, ChatMessageBody, ChatTitleBody
+from handraise.wire.plain import shape_of
 
 __all__ = ["routes"]
 
@@ -54,9 +54,12 @@ class ChatRoutes:
     )
     async def list(self, request: Request) -> Response:
         settings = self._chats.settings
-        models = [{"name": name, "api": table.api, "model": table.model} for name, table in settings.models.items()]
-        chats = [record.told() for record in await self._chats.transcript.newest()]
-        return json_response({"chats": chats, "models": models, "model": settings.default})
+        told = shapes.Chats(
+            chats=tuple(record.to_shape() for record in await self._chats.transcript.newest()),
+            models=tuple(shape_of(shapes.ChatModel, table, name=name) for name, table in settings.models.items()),
+            model=settings.default,
+        )
+        return json_response(told)
 
     @declare(
         "POST /v1/chats",
@@ -138,7 +141,7 @@ class ChatRoutes:
         said = await self._say(
             request, request.path_params["chat"], body.text, nonce=body.nonce, by=body.by, via=body.via
         )
-        return json_response(said.told(), status=201)
+        return json_response(said.to_shape(), status=201)
 
     @declare(
         "POST /v1/chats/{chat}/stop",
@@ -179,10 +182,10 @@ class ChatRoutes:
         record = await self._chats.transcript.get(chat)
 
         async def pieces() -> AsyncIterator[bytes]:
-            yield to_json(record.told())[:-1]
+            yield encode(record.to_shape())[:-1]
             begin = b',"messages":['
             async for said in self._chats.messages(chat, since=since):
-                yield begin + to_json(said.told())
+                yield begin + encode(said.to_shape())
                 begin = b","
             yield b"]}" if begin == b"," else begin + b"]}"
 

@@ -22,6 +22,7 @@ from handraise.server.routes.sessions import SESSION_IN_PATH, SESSIONS, under_se
 from handraise.tables.raw_messages import Found, Wires
 from handraise.wire import BadBody, Stored
 from handraise.wire import sessions as shapes
+from handraise.wire.plain import to_plain
 
 __all__ = ["LONGEST_SEARCH", "MOST_LISTED", "PAGE", "routes"]
 
@@ -122,7 +123,7 @@ class RawMessageRoutes:
             found = await self._wires.wait(session, after=after, timeout=wait, **which)
         else:
             found = await self._wires.read(session, after=after, before=before, **which)
-        told["wire"] = [each.told() for each in found.wires]
+        told["wire"] = [to_plain(each.to_shape()) for each in found.wires]
         if found.has_more and found.wires:
             told["next"] = found.wires[-1 if after is not None else 0].id
         return json_response(told)

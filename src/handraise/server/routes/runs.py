@@ -37,13 +37,14 @@ from handraise.errors import (
 )
 from handraise.server.declare import SECONDS, TEXT, Parameter, Tag, declare, in_path, mount, one_of, page_size
 from handraise.server.gate import token_of
-from handraise.server.http import RouteNotFound, TooLarge, query, read_body, seconds_in
+from handraise.server.http import RouteNotFound, TooLarge, encode, query, read_body, seconds_in
 from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import ListResponse, json_response
 from handraise.server.routes.asks import MOST_LISTED, PAGE, RUN, number, who
 from handraise.stores import Query
 from handraise.wire import BadBody, StoredEvent, parse
 from handraise.wire import runs as shapes
+from handraise.wire.plain import shape_of
 from handraise.wire.runs import CheckpointBody, RetryBody, RunBody
 from handraise.workflow.flow import INPUT, Author, DoesNotFit
 from handraise.workflow.journal import CheckpointPlace, Journal, NewRun, RunRecord, WrittenEvent, check_retry
@@ -185,7 +186,7 @@ class Runs:
         await _check_input(author, body.input)
         wanted = NewRun(workflow=author.flow.name, file=str(file), cwd=folder_here(body.cwd), input=body.input)
         record = await self._journal.create(wanted, by=token.name, at=self._broker.clock.now())
-        return json_response(record.told(), status=201)
+        return json_response(record.to_shape(), status=201)
 
     @declare(
         "GET /v1/runs",
@@ -200,7 +201,9 @@ class Runs:
     async def list(self, request: Request) -> Response:
         asked = query(request.scope["query_string"], "limit")
         limit = number(asked.get("limit", str(PAGE)), name="limit", least=1, most=MOST_LISTED)
-        return json_response({"runs": [record.listed() for record in await self._journal.newest(limit=limit)]})
+        return json_response(
+            shapes.Runs(runs=tuple(record.to_listed_shape() for record in await self._journal.newest(limit=limit)))
+        )
 
     @declare(
         "GET /v1/runs/{run}",
@@ -222,7 +225,7 @@ class Runs:
             return record, record.shown_state != "running"
 
         record = await self._wait_until(seen, run=run, timeout=wait or 0.0)
-        return json_response(record.told())
+        return json_response(record.to_shape())
 
     @declare(
         "GET /v1/runs/{run}/trace",
@@ -285,7 +288,7 @@ class Runs:
     )
     async def cancel(self, request: Request) -> Response:
         record = await self._journal.cancel(_named(request, "run"), at=self._broker.clock.now())
-        return json_response(record.told(), status=202)
+        return json_response(record.to_shape(), status=202)
 
     @declare(
         "POST /v1/runs/{run}/retry",
@@ -326,8 +329,8 @@ class Runs:
         again, then = to_do(await self._journal.trace(run), workflow, step=body.from_)
         if not body.dry_run:
             record = await self._journal.reopen(run, step=body.from_, by=token.name, at=self._broker.clock.now())
-        told = {**record.told(), "again": again, "then": then}
-        return json_response(told, status=200 if body.dry_run else 202)
+        retried = shape_of(shapes.Retried, record.to_shape(), again=tuple(again), then=tuple(then))
+        return json_response(retried, status=200 if body.dry_run else 202)
 
     @declare(
         "POST /v1/runs/{run}/rerun",
@@ -355,7 +358,7 @@ class Runs:
         await _check_input(author, old.input)
         wanted = NewRun(workflow=old.workflow, file=old.file, cwd=old.cwd, input=old.input)
         record = await self._journal.create(wanted, by=token.name, at=self._broker.clock.now())
-        return json_response({**record.told(), "again": list(author.flow.steps)}, status=201)
+        return json_response(shape_of(shapes.Retried, record.to_shape(), again=tuple(author.flow.steps)), status=201)
 
     # Checkpoints ----------------------------------------------------------------------------------------------------
 
@@ -391,7 +394,7 @@ class Runs:
         entries: list[bytes] = []
         turns = Turns()
         for each in page:
-            entries.append(to_json(each.checkpoint().told()))
+            entries.append(encode(each.checkpoint().to_shape()))
             await turns.after(each.size)
         return ListResponse("checkpoints", entries, **more)
 
@@ -406,7 +409,7 @@ class Runs:
         refusals=(RouteNotFound, CheckpointNotFound),
     )
     async def checkpoint(self, request: Request) -> Response:
-        return json_response((await self._journal.checkpoint(_named(request, "checkpoint"))).told())
+        return json_response((await self._journal.checkpoint(_named(request, "checkpoint"))).to_shape())
 
     @declare(
         "POST /v1/checkpoints/{checkpoint}",
@@ -429,7 +432,7 @@ class Runs:
         if found.state == "open":
             await self._check_output(found.run, found.step, body.output)
         given = await self._journal.give(found.id, body.output, by=by, via=via, at=self._broker.clock.now())
-        return json_response(given.told())
+        return json_response(given.to_shape())
 
     async def _check_output(self, run: str, step: str, output: Any) -> None:
         """By the author's own type, which may want more than its schema says, where its file is on this machine."""

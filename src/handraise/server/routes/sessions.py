@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from urllib.parse import unquote
 
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -17,13 +15,14 @@ from handraise.clock import Turns
 from handraise.errors import PluginNotFound, SessionDiffers, SessionEnded, SessionNotFound, SettingsError, StoreFailed
 from handraise.server.declare import SECONDS, TEXT, Parameter, Tag, declare, in_path, mount, one_of, page_size
 from handraise.server.gate import require
-from handraise.server.http import RouteNotFound, TooLarge, query, read_body, seconds_in
+from handraise.server.http import RouteNotFound, TooLarge, encode, query, read_body, seconds_in
 from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import ListResponse, json_response
 from handraise.server.routes.asks import number
 from handraise.tables.sessions import Kind, NewSession, WrittenMessage
 from handraise.wire import BadBody, parse
-from handraise.wire.agents import Agents
+from handraise.wire.agents import Agents, Capabilities
+from handraise.wire.plain import shape_of
 from handraise.wire.sessions import Messages, PromptBody, Session, SessionBody, Sessions
 from handraise.worker import Worker
 
@@ -94,7 +93,7 @@ class SessionRoutes:
         if probe == "1":  # it starts programs
             require(request.scope, "admin")
         looked = await self._worker.agents.look(probe=probe == "1") if self._worker is not None else []
-        return json_response({"agents": [asdict(found) for found in looked]})
+        return json_response(Agents(agents=tuple(shape_of(Capabilities, found) for found in looked)))
 
     @declare(
         "GET /v1/sessions",
@@ -107,7 +106,7 @@ class SessionRoutes:
     async def list(self, request: Request) -> Response:
         records, entries = await self._sessions.newest(), list[bytes]()
         while records:  # none is held both as a record and as bytes for longer than it takes
-            entries.append(to_json(records.pop(0).told()))
+            entries.append(encode(records.pop(0).to_shape()))
         return ListResponse("sessions", entries)
 
     @declare(
@@ -137,13 +136,13 @@ class SessionRoutes:
         )
         before = await self._sessions.began_with(wanted)
         if before is not None:
-            return json_response(before.told())
+            return json_response(before.to_shape())
         if self._worker is not None:
             record = await self._worker.create(wanted)
         else:
             record = await self._sessions.create(wanted, worker=None, machine=None, at=self._broker.clock.now())
         await self._sessions.began_with(wanted)  # another call may have been faster, with something else
-        return json_response(record.told(), status=201)
+        return json_response(record.to_shape(), status=201)
 
     def _inherited(self, body: SessionBody) -> Handling:
         """What a session leaves to the desk: everything if it names no policy, and nothing if it names one."""
@@ -195,7 +194,7 @@ class SessionRoutes:
         """Written down, and carried out by the worker that has the session: 202."""
         id, _ = under_sessions(request.scope, count=2)
         await self._sessions.order(id, kind, text, at=self._broker.clock.now())
-        return json_response((await self._sessions.get(id)).told(), status=202)
+        return json_response((await self._sessions.get(id)).to_shape(), status=202)
 
     @declare(
         "GET /v1/sessions/{session:path}/messages",
@@ -256,7 +255,7 @@ class SessionRoutes:
 
             await self._sessions.wait_until(ended, timeout=wait)
             record = await self._sessions.get(id)
-        return json_response(record.told())
+        return json_response(record.to_shape())
 
 
 def under_sessions(scope: Scope, *, count: int) -> list[str]:
