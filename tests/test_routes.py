@@ -43,11 +43,11 @@ class Kitchen:
 
     @declare(
         "GET /v1/dishes/{dish}",
-        "show_a_dish",
-        "One dish",
+        id="show_a_dish",
+        summary="One dish",
         tag=Tag("kitchen", "What is cooked."),
         scope="admin",
-        parameters=(in_path("dish", "Its name."),),
+        parameters=(in_path("dish", meaning="Its name."),),
         replies={200: (Dish, "The dish.")},
         refusals=(Closed,),
     )

@@ -86,7 +86,7 @@ class Parameter:
     example: str | None = None
 
 
-def in_path(name: str, meaning: str, *, pattern: str | None = None, example: str | None = None) -> Parameter:
+def in_path(name: str, *, meaning: str, pattern: str | None = None, example: str | None = None) -> Parameter:
     schema: Schema = {"type": "string", "minLength": 1} | ({"pattern": pattern} if pattern else {})
     return Parameter(
         name,
@@ -127,15 +127,23 @@ class Declared:
 
 def declare(
     route: str,
+    *,
     id: str,
     summary: str,
-    *,
     tag: Tag,
     scope: str | None,
     replies: Mapping[int, tuple[type | Raw | str | None, str]],
-    **more: Any,
+    refusals: tuple[type[HandraiseError], ...] = (),
+    body: type | Raw | None = None,
+    is_body_required: bool = True,
+    parameters: tuple[Parameter, ...] = (),
+    is_for_browsers: bool = False,
+    documented_path: str = "",
+    inside: tuple[type, ...] = (),
+    matching: type[Route] = Route,
 ) -> Callable[[Handler], Handler]:
-    """Say what a handler does. It comes back as it was: nothing is put around it before it is mounted."""
+    """Say what a handler does; `route` is its method and path. The handler comes back as it was: `mount` puts the check
+    around it."""
     method, _, path = route.partition(" ")
     said = Declared(
         method=method,
@@ -145,7 +153,14 @@ def declare(
         tag=tag,
         scope=scope,
         replies={status: Reply(*told) for status, told in replies.items()},
-        **more,
+        refusals=refusals,
+        body=body,
+        is_body_required=is_body_required,
+        parameters=parameters,
+        is_for_browsers=is_for_browsers,
+        documented_path=documented_path,
+        inside=inside,
+        matching=matching,
     )
 
     def mark(handler: Handler) -> Handler:

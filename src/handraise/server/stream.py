@@ -81,8 +81,9 @@ class EventRoute:
 
     @declare(
         "GET /v1/events",
-        "follow_events",
-        "Every event once and in order, after a cursor or from now on. A token that may only ask names its `worker`",
+        id="follow_events",
+        summary="Every event once and in order, after a cursor or from now on. A token that may only ask names its "
+        "`worker`",
         tag=EVENTS,
         scope="",
         parameters=(AFTER_EVENT, RUN, SESSION, WORKER, ALSO, LAST_EVENT_ID),

@@ -52,7 +52,7 @@ PAGE_HEADERS = {
 FILE_HEADERS = {"x-content-type-options": "nosniff"}
 
 WEB = Tag("web", "The web app's files, and the pages behind answer links, which need no script.")
-PATH_IN_PATH = in_path("path", "Where the file lies among those of the app.", example="app.css")
+PATH_IN_PATH = in_path("path", meaning="Where the file lies among those of the app.", example="app.css")
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,9 @@ class Web:
 
     @declare(
         "GET /",
-        "show_the_front_page",
-        "The web app. A browser that is not signed in gets the page too, with status 401; it says how to sign in",
+        id="show_the_front_page",
+        summary="The web app. A browser that is not signed in gets the page too, with status 401; it says how to "
+        "sign in",
         tag=WEB,
         scope="answer",
         replies={200: ("text/html", "A page.")},
@@ -132,16 +133,16 @@ class Web:
 
     @declare(
         "GET /sw.js",
-        "read_the_service_worker",
-        "The service worker of the web app",
+        id="read_the_service_worker",
+        summary="The service worker of the web app",
         tag=WEB,
         scope="answer",
         replies={200: ("text/javascript", "A script.")},
     )
     @declare(
         "GET /manifest.webmanifest",
-        "read_the_manifest",
-        "What a device has to know to install the web app",
+        id="read_the_manifest",
+        summary="What a device has to know to install the web app",
         tag=WEB,
         scope="answer",
         replies={200: ("application/manifest+json", "A manifest.")},
@@ -151,8 +152,8 @@ class Web:
 
     @declare(
         "GET /app/{path:path}",
-        "read_a_file_of_the_app",
-        "A file of the web app, with an ETag",
+        id="read_a_file_of_the_app",
+        summary="A file of the web app, with an ETag",
         tag=WEB,
         scope="answer",
         parameters=(PATH_IN_PATH,),

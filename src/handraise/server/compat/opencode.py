@@ -1,4 +1,4 @@
-"""OpenCode's question and permission routes (S5), so that a client written for it answers for every agent.
+"""OpenCode's question and permission routes, so that a client written for it answers for every agent.
 
 Shapes, codes and events are those recorded from OpenCode 1.18.33. What differs, and why:
 
@@ -57,9 +57,9 @@ Labels = tuple[tuple[str, ...], ...]
 OPENCODE = Tag(
     "opencode", "The routes of an OpenCode server, so that its clients answer for every agent. In its own words."
 )
-QUESTION_REQUEST_IN_PATH = in_path("question_request", "The id of an ask, with `que_`.", pattern="^que")
-PERMISSION_REQUEST_IN_PATH = in_path("permission_request", "The id of an ask, with `per_`.", pattern="^per")
-OPENCODE_SESSION_IN_PATH = in_path("opencode_session", "The id of a session, with `ses_`.", pattern="^ses")
+QUESTION_REQUEST_IN_PATH = in_path("question_request", meaning="The id of an ask, with `que_`.", pattern="^que")
+PERMISSION_REQUEST_IN_PATH = in_path("permission_request", meaning="The id of an ask, with `per_`.", pattern="^per")
+OPENCODE_SESSION_IN_PATH = in_path("opencode_session", meaning="The id of a session, with `ses_`.", pattern="^ses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +165,8 @@ class OpenCodeRoutes:
 
     @declare(
         "GET /question",
-        "opencode_questions",
-        "Open questions",
+        id="opencode_questions",
+        summary="Open questions",
         tag=OPENCODE,
         scope="answer",
         replies={200: (REQUESTS, "As OpenCode tells it.")},
@@ -176,8 +176,8 @@ class OpenCodeRoutes:
 
     @declare(
         "GET /permission",
-        "opencode_permissions",
-        "Open permissions",
+        id="opencode_permissions",
+        summary="Open permissions",
         tag=OPENCODE,
         scope="answer",
         replies={200: (REQUESTS, "As OpenCode tells it.")},
@@ -187,8 +187,8 @@ class OpenCodeRoutes:
 
     @declare(
         "GET /session/status",
-        "opencode_session_status",
-        "Sessions that wait",
+        id="opencode_session_status",
+        summary="Sessions that wait",
         tag=OPENCODE,
         scope="answer",
         replies={200: (DOCUMENT, "As OpenCode tells it.")},
@@ -203,8 +203,8 @@ class OpenCodeRoutes:
 
     @declare(
         "GET /global/health",
-        "opencode_health",
-        "Whether the desk is there",
+        id="opencode_health",
+        summary="Whether the desk is there",
         tag=OPENCODE,
         scope="",
         replies={200: (DOCUMENT, "As OpenCode tells it.")},
@@ -214,8 +214,8 @@ class OpenCodeRoutes:
 
     @declare(
         "POST /question/{question_request:path}/reply",
-        "opencode_reply_to_a_question",
-        "Answer by label",
+        id="opencode_reply_to_a_question",
+        summary="Answer by label",
         tag=OPENCODE,
         scope="answer",
         parameters=(QUESTION_REQUEST_IN_PATH,),
@@ -232,8 +232,8 @@ class OpenCodeRoutes:
 
     @declare(
         "POST /question/{question_request:path}/reject",
-        "opencode_reject_a_question",
-        "Refuse it",
+        id="opencode_reject_a_question",
+        summary="Refuse it",
         tag=OPENCODE,
         scope="answer",
         parameters=(QUESTION_REQUEST_IN_PATH,),
@@ -248,8 +248,8 @@ class OpenCodeRoutes:
 
     @declare(
         "POST /permission/{permission_request:path}/reply",
-        "opencode_reply_to_a_permission",
-        "Reply",
+        id="opencode_reply_to_a_permission",
+        summary="Reply",
         tag=OPENCODE,
         scope="answer",
         parameters=(PERMISSION_REQUEST_IN_PATH,),
@@ -267,8 +267,8 @@ class OpenCodeRoutes:
 
     @declare(
         "POST /session/{opencode_session:path}/permissions/{permission_request:path}",
-        "opencode_reply_to_a_permission_of_a_session",
-        "Reply, the way older clients do",
+        id="opencode_reply_to_a_permission_of_a_session",
+        summary="Reply, the way older clients do",
         tag=OPENCODE,
         scope="answer",
         parameters=(OPENCODE_SESSION_IN_PATH, PERMISSION_REQUEST_IN_PATH),
@@ -338,8 +338,8 @@ class Events:
 
     @declare(
         "GET /event",
-        "opencode_events",
-        "Events of one directory, or all",
+        id="opencode_events",
+        summary="Events of one directory, or all",
         tag=OPENCODE,
         scope="answer",
         replies={200: ("text/event-stream", "As OpenCode tells it.")},
@@ -388,8 +388,8 @@ class GlobalEvents(Events):
 
     @declare(
         "GET /global/event",
-        "opencode_global_events",
-        "Events with their directory",
+        id="opencode_global_events",
+        summary="Events with their directory",
         tag=OPENCODE,
         scope="answer",
         replies={200: ("text/event-stream", "As OpenCode tells it.")},

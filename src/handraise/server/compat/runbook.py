@@ -1,4 +1,4 @@
-"""The run routes of runbook (S2): a run with the questions that wait in it, and the answers to them.
+"""The run routes of runbook: a run with the questions that wait in it, and the answers to them.
 
 Names and errors are that project's. What differs, and why:
 
@@ -120,8 +120,8 @@ class RunbookRoutes:
 
     @declare(
         "GET /runs/{run}",
-        "runbook_run",
-        "A run, with its open questions in full and the ids of its open checkpoints",
+        id="runbook_run",
+        summary="A run, with its open questions in full and the ids of its open checkpoints",
         tag=RUNBOOK,
         scope="answer",
         parameters=(RUN_IN_PATH,),
@@ -144,8 +144,8 @@ class RunbookRoutes:
 
     @declare(
         "POST /runs/{run}/questions/{question:path}",
-        "runbook_answer_a_question",
-        "Answer it by label, or reject it",
+        id="runbook_answer_a_question",
+        summary="Answer it by label, or reject it",
         tag=RUNBOOK,
         scope="answer",
         parameters=(RUN_IN_PATH, QUESTION_IN_PATH),

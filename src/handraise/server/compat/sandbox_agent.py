@@ -1,4 +1,4 @@
-"""The session routes of sandbox-agent (S3): its questions as they come and go, and the answers to them.
+"""The session routes of sandbox-agent: its questions as they come and go, and the answers to them.
 
 Each event carries that project's five fields (`question_id`, `prompt`, `options`, `response`, `status`) and, so that a
 frame can be understood by itself, `type`, `session_id` and `at`. Two things it has no word for: a withdrawn ask is
@@ -63,8 +63,8 @@ class QuestionRoutes:
 
     @declare(
         "POST /v1/sessions/{question:path}/reply",
-        "reply_to_a_question_of_a_session",
-        "Answer it. `answers` is all that is read",
+        id="reply_to_a_question_of_a_session",
+        summary="Answer it. `answers` is all that is read",
         tag=SESSIONS,
         scope="answer",
         documented_path="/v1/sessions/{session}/questions/{question}/reply",
@@ -89,8 +89,8 @@ class QuestionRoutes:
 
     @declare(
         "POST /v1/sessions/{question:path}/reject",
-        "reject_a_question_of_a_session",
-        "Refuse it, finally",
+        id="reject_a_question_of_a_session",
+        summary="Refuse it, finally",
         tag=SESSIONS,
         scope="answer",
         documented_path="/v1/sessions/{session}/questions/{question}/reject",
@@ -121,8 +121,8 @@ class Events:
 
     @declare(
         "GET /v1/sessions/{session:path}/events",
-        "follow_the_questions_of_a_session",
-        "The questions of one session as they come and go: `question.requested`, `question.resolved`",
+        id="follow_the_questions_of_a_session",
+        summary="The questions of one session as they come and go: `question.requested`, `question.resolved`",
         tag=SESSIONS,
         scope="answer",
         parameters=(SESSION_IN_PATH, AFTER_EVENT, LAST_EVENT_ID),

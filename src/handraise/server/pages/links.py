@@ -37,7 +37,7 @@ SHEET = Path(__file__).parents[2] / "web" / "plain.css"
 MOST_WRONG, PERIOD = 30, 60_000  # links that lead nowhere from one address in so many milliseconds
 MOST_ADDRESSES = 10_000
 
-LINK_IN_PATH = in_path("link", "What the link holds.")
+LINK_IN_PATH = in_path("link", meaning="What the link holds.")
 
 
 class Pages:
@@ -56,8 +56,8 @@ class Pages:
 
     @declare(
         "GET /a/style.css",
-        "read_the_style_of_plain_pages",
-        "The style of the pages that need no script",
+        id="read_the_style_of_plain_pages",
+        summary="The style of the pages that need no script",
         tag=WEB,
         scope=None,
         replies={200: ("text/css", "A style sheet.")},
@@ -68,8 +68,8 @@ class Pages:
 
     @declare(
         "GET /a/{link}",
-        "show_an_answer_page",
-        "The ask of an answer link, as a form. Looking at it answers nothing and does not use the link up",
+        id="show_an_answer_page",
+        summary="The ask of an answer link, as a form. Looking at it answers nothing and does not use the link up",
         tag=WEB,
         scope=None,
         parameters=(LINK_IN_PATH,),
@@ -92,8 +92,8 @@ class Pages:
 
     @declare(
         "POST /a/{link}",
-        "send_an_answer_page",
-        "What was filled in. The answer that settles the ask uses the link up",
+        id="send_an_answer_page",
+        summary="What was filled in. The answer that settles the ask uses the link up",
         tag=WEB,
         scope=None,
         parameters=(LINK_IN_PATH,),

@@ -1,4 +1,4 @@
-"""`/v1/acp`: agents that speak ACP, for clients by HTTP (S4). A message is POSTed, and what the agent says is a stream.
+"""`/v1/acp`: agents that speak ACP, for clients by HTTP. A message is POSTed, and what the agent says is a stream.
 
 Nothing depends on one call staying open: a response is on the stream too, and whoever was cut sends the same once more
 and joins. How the process is spoken to, and what becomes an ask, is `handraise.agents.acp.proxy`.
@@ -70,7 +70,7 @@ HEARTBEAT = 15.0  # seconds of silence after which a stream says that it is ther
 STOPPED = "the desk was stopped"
 
 ACP = Tag("acp", "Agents that speak ACP, for clients by HTTP: messages are JSON-RPC, as the protocol has them.")
-SERVER_IN_PATH = in_path("server", "What you call the agent, percent-encoded: at most 200 characters.")
+SERVER_IN_PATH = in_path("server", meaning="What you call the agent, percent-encoded: at most 200 characters.")
 ACP_AGENT = Parameter(
     "agent",
     schema=TEXT,
@@ -200,8 +200,8 @@ class Acp:
 
     @declare(
         "GET /v1/acp",
-        "list_acp_agents",
-        "The agents that run over ACP here, and those that have ended and were not deleted",
+        id="list_acp_agents",
+        summary="The agents that run over ACP here, and those that have ended and were not deleted",
         tag=ACP,
         scope="admin",
         replies={200: (AcpServers, "In the order in which they were started.")},
@@ -211,8 +211,8 @@ class Acp:
 
     @declare(
         "POST /v1/acp/{server:path}",
-        "send_to_an_acp_agent",
-        "Send one message: the first starts the agent. A request waits for its response, without limit; "
+        id="send_to_an_acp_agent",
+        summary="Send one message: the first starts the agent. A request waits for its response, without limit; "
         "sent once more under its id it joins, as long as nobody has the response",
         tag=ACP,
         scope="admin",
@@ -262,8 +262,8 @@ class Acp:
 
     @declare(
         "GET /v1/acp/{server:path}",
-        "follow_an_acp_agent",
-        "What the agent says, after a number or from the start: requests, notifications and responses",
+        id="follow_an_acp_agent",
+        summary="What the agent says, after a number or from the start: requests, notifications and responses",
         tag=ACP,
         scope="admin",
         parameters=(SERVER_IN_PATH, AFTER_ACP_MESSAGE, LAST_EVENT_ID),
@@ -284,8 +284,8 @@ class Acp:
 
     @declare(
         "DELETE /v1/acp/{server:path}",
-        "end_an_acp_agent",
-        "End the agent and withdraw what it asks. The id is free afterwards",
+        id="end_an_acp_agent",
+        summary="End the agent and withdraw what it asks. The id is free afterwards",
         tag=ACP,
         scope="admin",
         parameters=(SERVER_IN_PATH,),

@@ -52,8 +52,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 ACCESS = Tag("access", "Tokens and signing in.")
 DESK = Tag("desk", "The desk itself.")
-NAME_IN_PATH = in_path("name", "The name of the token.", example="ci")
-CODE_IN_PATH = in_path("code", "What the link holds.")
+NAME_IN_PATH = in_path("name", meaning="The name of the token.", example="ci")
+CODE_IN_PATH = in_path("code", meaning="What the link holds.")
 NONCE = Parameter(
     "nonce",
     schema={"type": "string", "pattern": "^[0-9a-f]{64}$"},
@@ -136,8 +136,8 @@ class DeskRoutes:
 
     @declare(
         "GET /healthz",
-        "check_health",
-        "Whether the desk is well",
+        id="check_health",
+        summary="Whether the desk is well",
         tag=DESK,
         scope=None,
         replies={
@@ -155,8 +155,8 @@ class DeskRoutes:
 
     @declare(
         "GET /v1/proof",
-        "prove_the_desk",
-        "Proof that this is the desk which wrote its address into its home",
+        id="prove_the_desk",
+        summary="Proof that this is the desk which wrote its address into its home",
         tag=DESK,
         scope=None,
         parameters=(NONCE,),
@@ -174,8 +174,8 @@ class DeskRoutes:
 
     @declare(
         "GET /metrics",
-        "show_metrics",
-        "Numbers for a monitoring system, as OpenMetrics",
+        id="show_metrics",
+        summary="Numbers for a monitoring system, as OpenMetrics",
         tag=DESK,
         scope="answer",
         replies={200: ("application/openmetrics-text", "One line a number.")},
@@ -185,8 +185,8 @@ class DeskRoutes:
 
     @declare(
         "GET /openapi.json",
-        "show_this_document",
-        "This document",
+        id="show_this_document",
+        summary="This document",
         tag=DESK,
         scope="",
         replies={200: (DOCUMENT, "OpenAPI 3.1.")},
@@ -196,8 +196,8 @@ class DeskRoutes:
 
     @declare(
         "GET /v1/cursor",
-        "show_the_cursor",
-        "Where the events stand, to follow them from here later",
+        id="show_the_cursor",
+        summary="Where the events stand, to follow them from here later",
         tag=EVENTS,
         scope="answer",
         replies={200: (desk_shapes.Cursor, "The cursor of the newest event.")},
@@ -216,8 +216,8 @@ class AccessRoutes:
 
     @declare(
         "GET /v1/tokens",
-        "list_tokens",
-        "All tokens, without their secrets, which are kept nowhere",
+        id="list_tokens",
+        summary="All tokens, without their secrets, which are kept nowhere",
         tag=ACCESS,
         scope="admin",
         replies={200: (token_shapes.Tokens, "By name.")},
@@ -227,8 +227,8 @@ class AccessRoutes:
 
     @declare(
         "POST /v1/tokens",
-        "add_a_token",
-        "Make a token. Its secret is told here and never again",
+        id="add_a_token",
+        summary="Make a token. Its secret is told here and never again",
         tag=ACCESS,
         scope="admin",
         body=TokenBody,
@@ -244,8 +244,8 @@ class AccessRoutes:
 
     @declare(
         "DELETE /v1/tokens/{name}",
-        "revoke_a_token",
-        "Refuse a token from now on, also on connections and streams that are open",
+        id="revoke_a_token",
+        summary="Refuse a token from now on, also on connections and streams that are open",
         tag=ACCESS,
         scope="admin",
         parameters=(NAME_IN_PATH,),
@@ -259,8 +259,8 @@ class AccessRoutes:
 
     @declare(
         "POST /v1/signin",
-        "make_a_sign_in_link",
-        "Make a link that signs a browser in, once",
+        id="make_a_sign_in_link",
+        summary="Make a link that signs a browser in, once",
         tag=ACCESS,
         scope="admin",
         replies={201: (token_shapes.SignInLink, "The link.")},
@@ -272,8 +272,8 @@ class AccessRoutes:
 
     @declare(
         "GET /signin/{code}",
-        "show_the_sign_in_page",
-        "The page with the button. Looking at it does not use the link up",
+        id="show_the_sign_in_page",
+        summary="The page with the button. Looking at it does not use the link up",
         tag=ACCESS,
         scope=None,
         parameters=(CODE_IN_PATH,),
@@ -284,8 +284,8 @@ class AccessRoutes:
 
     @declare(
         "POST /signin/{code}",
-        "sign_in",
-        "Use the link up and give the browser both halves of its session",
+        id="sign_in",
+        summary="Use the link up and give the browser both halves of its session",
         tag=ACCESS,
         scope=None,
         parameters=(CODE_IN_PATH,),

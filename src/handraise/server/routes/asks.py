@@ -99,8 +99,8 @@ Q = Parameter(
 ORDER = Parameter("order", schema=one_of("oldest", "newest"), meaning="Which ask comes first; without it, the oldest.")
 AFTER_ASK = Parameter("after", schema=POSITION, meaning="`next` of the page before.", key="after_ask")
 LIMIT = Parameter("limit", schema=page_size(MOST_LISTED, default=PAGE), meaning="Asks a page.")
-ID_IN_PATH = in_path("id", "The id of an ask, percent-encoded.", example="build-7")
-QUESTION_IN_PATH = in_path("question", "The id of an ask, percent-encoded.", example="build-7")
+ID_IN_PATH = in_path("id", meaning="The id of an ask, percent-encoded.", example="build-7")
+QUESTION_IN_PATH = in_path("question", meaning="The id of an ask, percent-encoded.", example="build-7")
 
 
 class AskRoutes:
@@ -149,8 +149,8 @@ class AskRoutes:
 
     @declare(
         "POST /v1/asks",
-        "raise_an_ask",
-        "Raise a hand, or join the one raised before under the same id",
+        id="raise_an_ask",
+        summary="Raise a hand, or join the one raised before under the same id",
         tag=ASKS,
         scope="ask",
         parameters=(WAIT,),
@@ -228,8 +228,8 @@ class AskRoutes:
 
     @declare(
         "GET /v1/asks/{id}",
-        "show_an_ask",
-        "One ask, at once or as soon as it is settled. Never counts as delivered",
+        id="show_an_ask",
+        summary="One ask, at once or as soon as it is settled. Never counts as delivered",
         tag=ASKS,
         scope="",
         parameters=(ID_IN_PATH, WAIT),
@@ -252,8 +252,8 @@ class AskRoutes:
 
     @declare(
         "GET /v1/asks",
-        "list_asks",
-        "Asks in the order they were raised, in every state unless one is named",
+        id="list_asks",
+        summary="Asks in the order they were raised, in every state unless one is named",
         tag=ASKS,
         scope="answer",
         parameters=(STATE, AGENT, SESSION, RUN, Q, ORDER, AFTER_ASK, LIMIT),
@@ -288,8 +288,8 @@ class AskRoutes:
 
     @declare(
         "POST /v1/asks/{id}/answer",
-        "answer_an_ask",
-        "Answer its questions, or reply to the permission it wants. The first answer counts",
+        id="answer_an_ask",
+        summary="Answer its questions, or reply to the permission it wants. The first answer counts",
         tag=ASKS,
         scope="answer",
         parameters=(ID_IN_PATH,),
@@ -314,8 +314,8 @@ class AskRoutes:
 
     @declare(
         "POST /v1/asks/{id}/reject",
-        "reject_an_ask",
-        "Refuse it, finally. The reason reaches the agent",
+        id="reject_an_ask",
+        summary="Refuse it, finally. The reason reaches the agent",
         tag=ASKS,
         scope="answer",
         parameters=(ID_IN_PATH,),
@@ -339,8 +339,8 @@ class AskRoutes:
 
     @declare(
         "POST /v1/asks/{id}/keep-waiting",
-        "keep_waiting",
-        "Move the deadline by the time the ask was given",
+        id="keep_waiting",
+        summary="Move the deadline by the time the ask was given",
         tag=ASKS,
         scope="answer",
         parameters=(ID_IN_PATH,),
@@ -355,8 +355,8 @@ class AskRoutes:
 
     @declare(
         "POST /v1/asks/{id}/deliver",
-        "deliver_again",
-        "Have an agent that was started here told an answer that it could not take",
+        id="deliver_again",
+        summary="Have an agent that was started here told an answer that it could not take",
         tag=ASKS,
         scope="answer",
         parameters=(ID_IN_PATH,),
@@ -373,8 +373,9 @@ class AskRoutes:
 
     @declare(
         "POST /v1/asks/{id}/withdraw",
-        "withdraw_an_ask",
-        "Say that the agent no longer waits, and what a person told it in its own terminal, where that is known",
+        id="withdraw_an_ask",
+        summary="Say that the agent no longer waits, and what a person told it in its own terminal, where that is "
+        "known",
         tag=ASKS,
         scope="ask",
         parameters=(ID_IN_PATH,),
@@ -402,8 +403,9 @@ class AskRoutes:
 
     @declare(
         "POST /v1/asks/{id}/link",
-        "make_an_answer_link",
-        "Make a link with which whoever holds it answers this ask, once. Revoking the token that made it ends it",
+        id="make_an_answer_link",
+        summary="Make a link with which whoever holds it answers this ask, once. Revoking the token that made it "
+        "ends it",
         tag=ASKS,
         scope="answer",
         parameters=(ID_IN_PATH,),
@@ -427,8 +429,8 @@ class AskRoutes:
 
     @declare(
         "GET /v1/asks/{id}/showings",
-        "list_where_an_ask_was_shown",
-        "Where it was sent or shown, and where that failed",
+        id="list_where_an_ask_was_shown",
+        summary="Where it was sent or shown, and where that failed",
         tag=CHANNELS,
         scope="answer",
         parameters=(ID_IN_PATH,),
@@ -443,8 +445,9 @@ class AskRoutes:
 
     @declare(
         "POST /v1/asks/{id}/showings",
-        "report_a_showing",
-        "For a channel that is a program of its own: what became of showing it there, or that nothing is left to do",
+        id="report_a_showing",
+        summary="For a channel that is a program of its own: what became of showing it there, or that nothing is "
+        "left to do",
         tag=CHANNELS,
         scope="answer",
         parameters=(ID_IN_PATH,),
@@ -467,8 +470,8 @@ class AskRoutes:
 
     @declare(
         "POST /v1/deliveries",
-        "report_deliveries",
-        "Say which answers agents took, and why they could not take others",
+        id="report_deliveries",
+        summary="Say which answers agents took, and why they could not take others",
         tag=ASKS,
         scope="ask",
         body=DeliveriesBody,

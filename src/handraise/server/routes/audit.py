@@ -42,8 +42,8 @@ class AuditRoutes:
 
     @declare(
         "GET /v1/audit",
-        "read_the_audit",
-        "A line for every decision that is still kept, by people, policy, timeouts and agents, in order",
+        id="read_the_audit",
+        summary="A line for every decision that is still kept, by people, policy, timeouts and agents, in order",
         tag=AUDIT,
         scope="admin",
         parameters=(SINCE, UNTIL, AFTER_LINE, LINES),

@@ -42,7 +42,7 @@ EXAMINE = Parameter(
     schema=one_of("0", "1"),
     meaning="1 lets each channel look what is wrong with it, which may ask its place and takes the scope `admin`.",
 )
-CHANNEL_IN_PATH = in_path("channel", "The name of a channel, as the settings have it.", example="linear")
+CHANNEL_IN_PATH = in_path("channel", meaning="The name of a channel, as the settings have it.", example="linear")
 
 
 def routes(broker: Broker, channels: Channels) -> list[Route]:
@@ -56,8 +56,8 @@ class ChannelRoutes:
 
     @declare(
         "GET /v1/channels",
-        "list_channels",
-        "The channels of this desk, what each can do, and how it is",
+        id="list_channels",
+        summary="The channels of this desk, what each can do, and how it is",
         tag=CHANNELS,
         scope="answer",
         parameters=(EXAMINE,),
@@ -79,8 +79,8 @@ class ChannelRoutes:
 
     @declare(
         "GET /v1/channels/{channel}/places",
-        "list_what_a_channel_shows",
-        "For a channel that is a program of its own: what it has shown and not taken back, and where",
+        id="list_what_a_channel_shows",
+        summary="For a channel that is a program of its own: what it has shown and not taken back, and where",
         tag=CHANNELS,
         scope="answer",
         parameters=(CHANNEL_IN_PATH,),
@@ -93,8 +93,8 @@ class ChannelRoutes:
 
     @declare(
         "GET /v1/showings",
-        "list_showings",
-        "Where everything that waits was sent or shown, and where that failed, the oldest ask first",
+        id="list_showings",
+        summary="Where everything that waits was sent or shown, and where that failed, the oldest ask first",
         tag=CHANNELS,
         scope="answer",
         replies={200: (shapes.WaitingShowings, "At most 1000 of them.")},
@@ -107,8 +107,8 @@ class ChannelRoutes:
 
     @declare(
         "POST /v1/channels/{channel}/test",
-        "test_a_channel",
-        "Ask a question that this channel shows, like any other. What becomes of it is read from the ask",
+        id="test_a_channel",
+        summary="Ask a question that this channel shows, like any other. What becomes of it is read from the ask",
         tag=CHANNELS,
         scope="admin",
         parameters=(CHANNEL_IN_PATH,),
@@ -136,8 +136,8 @@ class ChannelRoutes:
 
     @declare(
         "POST /webhooks/{channel}",
-        "call_a_channel",
-        "Where the place of a channel calls us. The channel finds out from body and headers who calls; "
+        id="call_a_channel",
+        summary="Where the place of a channel calls us. The channel finds out from body and headers who calls; "
         "what it says is done afterwards",
         tag=CHANNELS,
         scope=None,

@@ -27,7 +27,7 @@ __all__ = ["routes"]
 CHATS = Tag(
     "chats", "Conversations with a model. What it asks is an ask of the agent `chat`, and is answered as every other."
 )
-CHAT_IN_PATH = in_path("chat", "The id of a chat.", example="chat_5d41402abc4b2a76b971")
+CHAT_IN_PATH = in_path("chat", meaning="The id of a chat.", example="chat_5d41402abc4b2a76b971")
 SINCE_VERSION = Parameter(
     "since",
     schema=POSITION,
@@ -46,8 +46,8 @@ class ChatRoutes:
 
     @declare(
         "GET /v1/chats",
-        "list_chats",
-        "The 200 chats that changed last, without their messages, and the models that there are",
+        id="list_chats",
+        summary="The 200 chats that changed last, without their messages, and the models that there are",
         tag=CHATS,
         scope="answer",
         replies={200: (shapes.Chats, "Those that changed last come first.")},
@@ -63,8 +63,8 @@ class ChatRoutes:
 
     @declare(
         "POST /v1/chats",
-        "begin_a_chat",
-        "Begin a chat with a model. With a `text` it begins with that message, and a reply is written",
+        id="begin_a_chat",
+        summary="Begin a chat with a model. With a `text` it begins with that message, and a reply is written",
         tag=CHATS,
         scope="admin",
         body=ChatBody,
@@ -80,8 +80,8 @@ class ChatRoutes:
 
     @declare(
         "GET /v1/chats/{chat}",
-        "read_a_chat",
-        "A chat and what was said in it, with what is being written as it is now",
+        id="read_a_chat",
+        summary="A chat and what was said in it, with what is being written as it is now",
         tag=CHATS,
         scope="answer",
         parameters=(CHAT_IN_PATH, SINCE_VERSION),
@@ -97,8 +97,8 @@ class ChatRoutes:
 
     @declare(
         "POST /v1/chats/{chat}",
-        "rename_a_chat",
-        "Give it another title",
+        id="rename_a_chat",
+        summary="Give it another title",
         tag=CHATS,
         scope="admin",
         parameters=(CHAT_IN_PATH,),
@@ -113,8 +113,8 @@ class ChatRoutes:
 
     @declare(
         "DELETE /v1/chats/{chat}",
-        "delete_a_chat",
-        "Forget it with all that was said in it. A reply is stopped, and what it asks is withdrawn",
+        id="delete_a_chat",
+        summary="Forget it with all that was said in it. A reply is stopped, and what it asks is withdrawn",
         tag=CHATS,
         scope="admin",
         parameters=(CHAT_IN_PATH,),
@@ -127,8 +127,8 @@ class ChatRoutes:
 
     @declare(
         "POST /v1/chats/{chat}/messages",
-        "say_something_in_a_chat",
-        "A message. It answers the question that waits, if one does; a reply is written in any case",
+        id="say_something_in_a_chat",
+        summary="A message. It answers the question that waits, if one does; a reply is written in any case",
         tag=CHATS,
         scope="admin",
         parameters=(CHAT_IN_PATH,),
@@ -145,8 +145,8 @@ class ChatRoutes:
 
     @declare(
         "POST /v1/chats/{chat}/stop",
-        "stop_a_reply",
-        "Stop the reply that is being written, if one is. What was written stays",
+        id="stop_a_reply",
+        summary="Stop the reply that is being written, if one is. What was written stays",
         tag=CHATS,
         scope="admin",
         parameters=(CHAT_IN_PATH,),
@@ -159,8 +159,8 @@ class ChatRoutes:
 
     @declare(
         "POST /v1/chats/{chat}/retry",
-        "retry_a_reply",
-        "Write the last reply anew. One that asked a question stays",
+        id="retry_a_reply",
+        summary="Write the last reply anew. One that asked a question stays",
         tag=CHATS,
         scope="admin",
         parameters=(CHAT_IN_PATH,),

@@ -123,8 +123,8 @@ class Mcp:
 
     @declare(
         "POST /mcp",
-        "send_a_message_by_mcp",
-        "One message of MCP, over streamable HTTP, in both eras of that protocol",
+        id="send_a_message_by_mcp",
+        summary="One message of MCP, over streamable HTTP, in both eras of that protocol",
         tag=MCP,
         scope="ask",
         parameters=SETTINGS,
@@ -138,8 +138,8 @@ class Mcp:
     )
     @declare(
         "GET /mcp",
-        "follow_a_session_by_mcp",
-        "What the desk tells a session beside its calls: nothing. Clients of the older era listen all the same",
+        id="follow_a_session_by_mcp",
+        summary="What the desk tells a session beside its calls: nothing. Clients of the older era listen all the same",
         tag=MCP,
         scope="ask",
         parameters=SETTINGS,
@@ -151,8 +151,8 @@ class Mcp:
     )
     @declare(
         "DELETE /mcp",
-        "end_a_session_by_mcp",
-        "End a session of the older era, and withdraw what was asked in it and not taken",
+        id="end_a_session_by_mcp",
+        summary="End a session of the older era, and withdraw what was asked in it and not taken",
         tag=MCP,
         scope="ask",
         parameters=SETTINGS,

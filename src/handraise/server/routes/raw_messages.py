@@ -74,8 +74,8 @@ class RawMessageRoutes:
 
     @declare(
         "GET /v1/sessions/{session:path}/wire",
-        "inspect_a_session",
-        "The raw messages between an agent and its adapter, without secrets: the last ones, those before "
+        id="inspect_a_session",
+        summary="The raw messages between an agent and its adapter, without secrets: the last ones, those before "
         "or after one, or those of an ask. They are kept for seven days",
         tag=SESSIONS,
         scope="admin",

@@ -23,7 +23,7 @@ __all__ = ["routes"]
 
 RULES = Tag("rules", "What decides about permissions before a person is asked.")
 CWD = Parameter("cwd", schema=TEXT, meaning="The folder that an agent works in.")
-RULE_IN_PATH = in_path("rule", "The id of a rule that the desk keeps.", example="1f3a9c2e")
+RULE_IN_PATH = in_path("rule", meaning="The id of a rule that the desk keeps.", example="1f3a9c2e")
 
 
 def routes(broker: Broker) -> list[Route]:
@@ -37,8 +37,8 @@ class RuleRoutes:
 
     @declare(
         "GET /v1/rules",
-        "list_rules",
-        "The rules for permissions that hold for asks from a folder, the first one first",
+        id="list_rules",
+        summary="The rules for permissions that hold for asks from a folder, the first one first",
         tag=RULES,
         scope="admin",
         parameters=(CWD,),
@@ -51,8 +51,8 @@ class RuleRoutes:
 
     @declare(
         "POST /v1/rules",
-        "add_a_rule",
-        "Keep a rule at the desk. It counts from the next ask on",
+        id="add_a_rule",
+        summary="Keep a rule at the desk. It counts from the next ask on",
         tag=RULES,
         scope="admin",
         body=RuleBody,
@@ -70,8 +70,8 @@ class RuleRoutes:
 
     @declare(
         "POST /v1/rules/test",
-        "test_the_rules",
-        "What the rules would decide, and why. Nothing is asked, and no program that decides is run",
+        id="test_the_rules",
+        summary="What the rules would decide, and why. Nothing is asked, and no program that decides is run",
         tag=RULES,
         scope="admin",
         body=RuleTestBody,
@@ -85,8 +85,8 @@ class RuleRoutes:
 
     @declare(
         "DELETE /v1/rules/{rule}",
-        "remove_a_rule",
-        "Forget a rule that the desk keeps",
+        id="remove_a_rule",
+        summary="Forget a rule that the desk keeps",
         tag=RULES,
         scope="admin",
         parameters=(RULE_IN_PATH,),

@@ -70,7 +70,7 @@ WORKFLOWS_CWD = Parameter(
     key="workflows_cwd",
 )
 RUN_LIMIT = Parameter("limit", schema=page_size(MOST_LISTED, default=PAGE), meaning="At most so many.", key="runs")
-RUN_IN_PATH = in_path("run", "The id of a run.", example="run_5d41402abc4b")
+RUN_IN_PATH = in_path("run", meaning="The id of a run.", example="run_5d41402abc4b")
 WAIT_FOR_A_RUN = Parameter(
     "wait",
     schema=SECONDS,
@@ -101,7 +101,7 @@ AFTER_CHECKPOINT = Parameter(
 CHECKPOINTS = Parameter(
     "limit", schema=page_size(MOST_LISTED, default=MOST_LISTED), meaning="Checkpoints a page.", key="checkpoints"
 )
-CHECKPOINT_IN_PATH = in_path("checkpoint", "The id of a checkpoint.", example="run_5d41402abc4b.review")
+CHECKPOINT_IN_PATH = in_path("checkpoint", meaning="The id of a checkpoint.", example="run_5d41402abc4b.review")
 
 
 class _Page(NamedTuple):
@@ -142,8 +142,9 @@ class Runs:
 
     @declare(
         "GET /v1/workflows",
-        "list_workflows",
-        "The workflows of the nearest project above a folder, then the user's own. Their files are run to find them",
+        id="list_workflows",
+        summary="The workflows of the nearest project above a folder, then the user's own. Their files are run to "
+        "find them",
         tag=RUNS,
         scope="admin",
         parameters=(WORKFLOWS_CWD,),
@@ -161,8 +162,8 @@ class Runs:
 
     @declare(
         "POST /v1/runs",
-        "start_a_run",
-        "Start a workflow. Its input is checked before anything is written down",
+        id="start_a_run",
+        summary="Start a workflow. Its input is checked before anything is written down",
         tag=RUNS,
         scope="admin",
         body=RunBody,
@@ -190,8 +191,8 @@ class Runs:
 
     @declare(
         "GET /v1/runs",
-        "list_runs",
-        "Runs, the newest first, without their inputs and outputs",
+        id="list_runs",
+        summary="Runs, the newest first, without their inputs and outputs",
         tag=RUNS,
         scope="answer",
         parameters=(RUN_LIMIT,),
@@ -207,8 +208,8 @@ class Runs:
 
     @declare(
         "GET /v1/runs/{run}",
-        "show_a_run",
-        "One run, at once or as soon as it has ended or waits for a person",
+        id="show_a_run",
+        summary="One run, at once or as soon as it has ended or waits for a person",
         tag=RUNS,
         scope="answer",
         parameters=(RUN_IN_PATH, WAIT_FOR_A_RUN),
@@ -229,8 +230,9 @@ class Runs:
 
     @declare(
         "GET /v1/runs/{run}/trace",
-        "read_the_trace_of_a_run",
-        "What happened in it and what its agents asked, by time: about 200 events at once, fewer where they are large",
+        id="read_the_trace_of_a_run",
+        summary="What happened in it and what its agents asked, by time: about 200 events at once, fewer where they "
+        "are large",
         tag=RUNS,
         scope="answer",
         parameters=(RUN_IN_PATH, AFTER_TRACE, WAIT_FOR_THE_TRACE),
@@ -278,8 +280,8 @@ class Runs:
 
     @declare(
         "POST /v1/runs/{run}/cancel",
-        "cancel_a_run",
-        "Stop its agents and commands, and withdraw what they ask. What was done stays done",
+        id="cancel_a_run",
+        summary="Stop its agents and commands, and withdraw what they ask. What was done stays done",
         tag=RUNS,
         scope="admin",
         parameters=(RUN_IN_PATH,),
@@ -292,8 +294,8 @@ class Runs:
 
     @declare(
         "POST /v1/runs/{run}/retry",
-        "retry_a_run",
-        "Go on with a run that failed, was cancelled or is parked; or do it again from a step",
+        id="retry_a_run",
+        summary="Go on with a run that failed, was cancelled or is parked; or do it again from a step",
         tag=RUNS,
         scope="admin",
         parameters=(RUN_IN_PATH,),
@@ -334,8 +336,8 @@ class Runs:
 
     @declare(
         "POST /v1/runs/{run}/rerun",
-        "rerun_a_run",
-        "A new run of what the file holds now, with the same input",
+        id="rerun_a_run",
+        summary="A new run of what the file holds now, with the same input",
         tag=RUNS,
         scope="admin",
         parameters=(RUN_IN_PATH,),
@@ -364,8 +366,8 @@ class Runs:
 
     @declare(
         "GET /v1/checkpoints",
-        "list_checkpoints",
-        "Checkpoints, the oldest first, in every state unless one is named; fewer at once where they are large",
+        id="list_checkpoints",
+        summary="Checkpoints, the oldest first, in every state unless one is named; fewer at once where they are large",
         tag=RUNS,
         scope="answer",
         parameters=(RUN, CHECKPOINT_STATE, AFTER_CHECKPOINT, CHECKPOINTS),
@@ -400,8 +402,8 @@ class Runs:
 
     @declare(
         "GET /v1/checkpoints/{checkpoint}",
-        "show_a_checkpoint",
-        "One checkpoint, with what is shown to people and what they have to give",
+        id="show_a_checkpoint",
+        summary="One checkpoint, with what is shown to people and what they have to give",
         tag=RUNS,
         scope="answer",
         parameters=(CHECKPOINT_IN_PATH,),
@@ -413,8 +415,8 @@ class Runs:
 
     @declare(
         "POST /v1/checkpoints/{checkpoint}",
-        "give_to_a_checkpoint",
-        "Give what it waits for. The first one counts",
+        id="give_to_a_checkpoint",
+        summary="Give what it waits for. The first one counts",
         tag=RUNS,
         scope="answer",
         parameters=(CHECKPOINT_IN_PATH,),

@@ -36,7 +36,7 @@ SESSIONS = Tag(
     "sessions",
     "Conversations with agents: those started here, with what was said in them, and those that ask from elsewhere.",
 )
-SESSION_IN_PATH = in_path("session", "The id of a session, percent-encoded.", example="claude:4f1c")
+SESSION_IN_PATH = in_path("session", meaning="The id of a session, percent-encoded.", example="claude:4f1c")
 WAIT_FOR_THE_END = Parameter(
     "wait",
     schema=SECONDS,
@@ -78,8 +78,8 @@ class SessionRoutes:
 
     @declare(
         "GET /v1/agents",
-        "list_agents",
-        "The agents that this desk can start, and what each can do. None where it runs without a worker",
+        id="list_agents",
+        summary="The agents that this desk can start, and what each can do. None where it runs without a worker",
         tag=SESSIONS,
         scope="answer",
         parameters=(PROBE,),
@@ -97,8 +97,8 @@ class SessionRoutes:
 
     @declare(
         "GET /v1/sessions",
-        "list_sessions",
-        "The newest 200 sessions",
+        id="list_sessions",
+        summary="The newest 200 sessions",
         tag=SESSIONS,
         scope="answer",
         replies={200: (Sessions, "The newest first.")},
@@ -111,8 +111,8 @@ class SessionRoutes:
 
     @declare(
         "POST /v1/sessions",
-        "start_a_session",
-        "Start an agent with its first prompt. What goes wrong later is in the state of the session",
+        id="start_a_session",
+        summary="Start an agent with its first prompt. What goes wrong later is in the state of the session",
         tag=SESSIONS,
         scope="admin",
         body=SessionBody,
@@ -151,8 +151,8 @@ class SessionRoutes:
 
     @declare(
         "POST /v1/sessions/{session:path}/prompt",
-        "prompt_a_session",
-        "Tell it something. It is carried out once the turns before it have ended",
+        id="prompt_a_session",
+        summary="Tell it something. It is carried out once the turns before it have ended",
         tag=SESSIONS,
         scope="admin",
         parameters=(SESSION_IN_PATH,),
@@ -166,8 +166,8 @@ class SessionRoutes:
 
     @declare(
         "POST /v1/sessions/{session:path}/abort",
-        "abort_a_session",
-        "End the turn that runs, and withdraw what it asks. The session takes another prompt",
+        id="abort_a_session",
+        summary="End the turn that runs, and withdraw what it asks. The session takes another prompt",
         tag=SESSIONS,
         scope="admin",
         parameters=(SESSION_IN_PATH,),
@@ -179,8 +179,8 @@ class SessionRoutes:
 
     @declare(
         "POST /v1/sessions/{session:path}/close",
-        "close_a_session",
-        "End the turn, the conversation and the agent's process, and withdraw what it asks",
+        id="close_a_session",
+        summary="End the turn, the conversation and the agent's process, and withdraw what it asks",
         tag=SESSIONS,
         scope="admin",
         parameters=(SESSION_IN_PATH,),
@@ -198,8 +198,8 @@ class SessionRoutes:
 
     @declare(
         "GET /v1/sessions/{session:path}/messages",
-        "read_the_messages_of_a_session",
-        "What was said in it, the oldest first: 200 at a time, fewer where they are large. Only what is "
+        id="read_the_messages_of_a_session",
+        summary="What was said in it, the oldest first: 200 at a time, fewer where they are large. Only what is "
         "started here has messages",
         tag=SESSIONS,
         scope="answer",
@@ -235,8 +235,8 @@ class SessionRoutes:
     # The last one: its path matches those of the others.
     @declare(
         "GET /v1/sessions/{session:path}",
-        "show_a_session",
-        "One session, at once or as soon as its turn has ended",
+        id="show_a_session",
+        summary="One session, at once or as soon as its turn has ended",
         tag=SESSIONS,
         scope="answer",
         parameters=(SESSION_IN_PATH, WAIT_FOR_THE_END),

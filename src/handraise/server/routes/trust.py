@@ -75,8 +75,8 @@ class TrustRoutes:
 
     @declare(
         "GET /v1/trust",
-        "look_at_a_project",
-        "What is trusted, and with `cwd` what the project around that folder would make happen",
+        id="look_at_a_project",
+        summary="What is trusted, and with `cwd` what the project around that folder would make happen",
         tag=TRUST,
         scope="admin",
         parameters=(PROJECT_CWD,),
@@ -90,8 +90,9 @@ class TrustRoutes:
 
     @declare(
         "POST /v1/trust",
-        "trust_a_project",
-        "Trust parts of a project as a person saw them. Only a browser that signed in may: every token is refused",
+        id="trust_a_project",
+        summary="Trust parts of a project as a person saw them. Only a browser that signed in may: every token is "
+        "refused",
         tag=TRUST,
         scope="admin",
         body=TrustBody,
@@ -110,8 +111,8 @@ class TrustRoutes:
 
     @declare(
         "DELETE /v1/trust",
-        "forget_a_project",
-        "Trust nothing any more of the project around a folder, which may be gone",
+        id="forget_a_project",
+        summary="Trust nothing any more of the project around a folder, which may be gone",
         tag=TRUST,
         scope="admin",
         parameters=(PROJECT_CWD,),
