@@ -16,7 +16,7 @@ from handraise import wire
 from handraise.wire.asks import Event, Reported
 from handraise.wire.plain import from_plain, to_plain
 from handraise.wire.rules import Rule
-from handraise.wire.runs import RetryBody, Workflow, WorkflowStep
+from handraise.wire.runs import RetryBody, Run, Workflow, WorkflowStep
 from handraise.wire.schema import body_schemas, reply_schema
 from handraise.wire.sessions import Messages, Session
 
@@ -62,6 +62,13 @@ def test_what_is_nothing_is_left_out_where_the_shape_says_so() -> None:
     assert to_plain(Reported(reported=0, unknown=())) == {"reported": 0, "unknown": []}
     session = to_plain(from_plain(Session, Session.EXAMPLE))
     assert session["mode"] is None
+
+
+def test_what_an_agent_wrote_is_not_copied() -> None:
+    given = [[1, (2, 3)], {"a": [4]}]
+    run = {**Run.EXAMPLE, "input": given}
+    assert to_plain(from_plain(Run, run))["input"] is given
+    assert to_plain([Reported(reported=0, unknown=())]) == [{"reported": 0, "unknown": []}]
 
 
 def test_a_shape_is_read_with_what_it_holds_and_without_what_it_does_not_know() -> None:

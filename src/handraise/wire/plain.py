@@ -26,7 +26,8 @@ def to_plain(value: Any) -> Any:
         named = ((name, getattr(value, name), is_optional) for name, is_optional in _written(kind))
         told = {name: to_plain(entry) for name, entry, is_optional in named if not (is_optional and entry is None)}
         return {name.rstrip("_"): entry for name, entry in told.items()}  # `from_`, since Python keeps `from`
-    if isinstance(value, tuple):  # a list is JSON already, from an agent or a workflow
+    # A list of anything but shapes is JSON already, from an agent or a workflow.
+    if isinstance(value, tuple) or (isinstance(value, list) and value and is_dataclass(value[0])):
         return [to_plain(entry) for entry in value]
     return value
 
