@@ -12,7 +12,7 @@ import handraise
 
 ROOT = Path(handraise.__file__).parent
 ORDER = """
-    errors plugins text asks events clock transports rules people wire policies stores edits agents agents.members
+    errors plugins text asks events clock tasks transports rules people wire policies stores edits agents agents.members
     tables channels channels.members trust rules.book broker workflow chat config trust.project
     edits.installing client sync mcp worker switchboard server app cli __main__ testing
 """.split()  # noqa: SIM905 - a list to read

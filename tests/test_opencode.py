@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from handraise.agents import AgentSettings, Start, Wire
+from handraise.agents import AgentSettings, Start
 from handraise.agents.opencode import OpenCode
-from handraise.agents.opencode.relay import Place, Relay
+from handraise.agents.opencode.relay import Relay
+from handraise.agents.opencode.requests import Owner
 from handraise.agents.opencode.server import Server, Servers
 from handraise.agents.opencode.translate import clearing, from_answer, local_answer, refusal, request_of, to_ask
-from handraise.asks import Answer, Ask, Handling, Permission, bound, fit
+from handraise.asks import Answer, Ask, Origin, bound, fit
 from handraise.broker import Broker
 from handraise.errors import AgentFailed, AskDoesNotFit, SettingsError
 from handraise.events import Asked, Delivered
@@ -27,6 +29,7 @@ from serving import eventually, first_event
 
 WIRE = Path(__file__).parent / "wire" / "opencode"
 PATIENCE = 5.0
+ORIGIN = Origin(agent="opencode", session="s1")
 
 
 def recorded(name: str) -> list[dict[str, Any]]:
@@ -34,13 +37,15 @@ def recorded(name: str) -> list[dict[str, Any]]:
 
 
 def an_ask(questions: list[Any], **given: Any) -> Ask:
-    return to_ask({"id": "que_1", "sessionID": "ses_1", "questions": questions, **given}, kind="question", session="s1")
+    return to_ask(
+        {"id": "que_1", "sessionID": "ses_1", "questions": questions, **given}, kind="question", origin=ORIGIN
+    )
 
 
 def asked_for(permission: str) -> Ask:
     """The first recorded request of a permission."""
     events = [line["event"] for line in recorded("permission-kinds") if line["permission"] == permission]
-    return to_ask(events[0]["properties"], kind="permission", session="s1", cwd="/home/dev/demo")
+    return to_ask(events[0]["properties"], kind="permission", origin=replace(ORIGIN, cwd="/home/dev/demo"))
 
 
 # Questions ----------------------------------------------------------------------------------------------------------
@@ -118,13 +123,13 @@ def test_a_refusal_is_a_reply_so_that_the_turn_goes_on(answer: Answer, told: str
 
 def test_the_newer_routes_are_for_the_newer_requests() -> None:
     event = next(line["data"] for line in recorded("v2-events") if line["data"].get("type") == "question.v2.asked")
-    ask = to_ask(event["properties"], kind="question", session="s1", generation=2)
+    ask = to_ask(event["properties"], kind="question", origin=ORIGIN, generation=2)
     session, request = request_of(ask)
     call = from_answer(ask, Answer(answers=(("b",),)))
     assert (call.path, call.body) == (f"/api/session/{session}/question/{request}/reply", {"answers": [["b"]]})
     assert clearing(ask).path == f"/api/session/{session}/question/{request}/reject"
     told = {"id": "per_1", "sessionID": "ses_1", "action": "bash", "resources": ["ls"], "save": ["ls *"]}
-    ask = to_ask(told, kind="permission", session="s1", generation=2)
+    ask = to_ask(told, kind="permission", origin=ORIGIN, generation=2)
     assert ask.permission is not None
     assert (ask.permission.tool, ask.permission.scopes[0].patterns) == ("bash", ("ls *",))
     assert from_answer(ask, Answer(reply="always")).path == "/api/session/ses_1/permission/per_1/reply"
@@ -145,7 +150,7 @@ def test_the_newer_routes_are_for_the_newer_requests() -> None:
 def test_what_is_no_question_is_refused_with_a_reason(questions: Any) -> None:
     request = {"id": "que_1", "sessionID": "ses_1", "questions": questions}
     with pytest.raises(AskDoesNotFit) as misfit:
-        to_ask(request, kind="question", session="s1")
+        to_ask(request, kind="question", origin=ORIGIN)
     call = refusal(request, kind="question", problem=misfit.value.message)
     assert call.path == "/question/que_1/reply"
     replies = (call.body or {})["answers"]
@@ -154,7 +159,7 @@ def test_what_is_no_question_is_refused_with_a_reason(questions: Any) -> None:
 
 
 def test_an_id_cannot_lead_a_call_elsewhere() -> None:
-    ask = to_ask({"id": "../x?y", "sessionID": "ses_1", "questions": [DATABASE]}, kind="question", session="s1")
+    ask = to_ask({"id": "../x?y", "sessionID": "ses_1", "questions": [DATABASE]}, kind="question", origin=ORIGIN)
     assert from_answer(ask, Answer(answers=(("SQLite",),))).path == "/question/..%2Fx%3Fy/reply"
 
 
@@ -209,7 +214,7 @@ def test_a_permission_shows_what_it_is_about() -> None:
 
 def test_a_summary_stays_one_short_line() -> None:
     told = {"id": "per_1", "sessionID": "ses_1", "permission": "bash", "patterns": [], "always": []}
-    ask = to_ask(told | {"metadata": {"command": "echo a\n" * 1000}}, kind="permission", session="s1")
+    ask = to_ask(told | {"metadata": {"command": "echo a\n" * 1000}}, kind="permission", origin=ORIGIN)
     assert ask.permission is not None
     assert len(ask.permission.summary) == 300 and "\n" not in ask.permission.summary
     assert ask.permission.replies == ("once", "reject")  # there is nothing to remember
@@ -346,37 +351,6 @@ class Impostor:
         return self.sessions.get(path.rpartition("/")[2], True)
 
 
-class Mine:
-    """An owner with one session."""
-
-    handling: Handling | None = None
-
-    def __init__(self, broker: Broker) -> None:
-        self.asker = broker
-        self.heard_of: list[str] = []
-
-    def place(self, session: str, *, root: str, directory: str | None) -> Place:
-        return Place(session="s1" if session == "ses_1" else session, parent=None if session == "ses_1" else "s1")
-
-    def lets(self, permission: Permission, *, session: str) -> bool:
-        return False
-
-    def heard(self, type: str, properties: Mapping[str, Any], *, session: str, root: str) -> None:
-        self.heard_of.append(type)
-
-    def seen(self, wire: Wire) -> None:
-        return
-
-    def became(self, ask: str, *, request: str) -> None:
-        return
-
-    def connected(self, statuses: Mapping[str, Any]) -> None:
-        return
-
-    def gone(self) -> None:
-        return
-
-
 @pytest.fixture
 async def impostor() -> Impostor:
     return Impostor()
@@ -388,7 +362,7 @@ async def relay(impostor: Impostor, broker: Broker) -> AsyncIterator[Relay]:
     async with impostor.listening() as url:
         server = Server(url)
         made = Relay(server, directory=FOLDER)
-        made.own("ses_1", Mine(broker))
+        made.own("ses_1", Owner(asker=broker, start=Start(session="s1")), lambda happened: None)
         yield made
         await made.close()
         await server.close()

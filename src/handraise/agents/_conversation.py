@@ -7,24 +7,15 @@ an answer was taken.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from handraise.agents import Asker, Listener, Message, Reply, Start, Wire
+from handraise.agents import Asker, Listener, Start, Wire
+from handraise.agents._turns import ABORTED, LONGEST_WORDS, Prompt, Turn, Turns
 from handraise.asks import Answer, Ask, Origin
-from handraise.errors import (
-    AgentFailed,
-    AlreadyAnswered,
-    AskNotFound,
-    HandraiseError,
-    Overloaded,
-    ProcessFailed,
-    Withdrawn,
-)
-from handraise.text.inert import inert
+from handraise.errors import AgentFailed, AskNotFound, HandraiseError, Overloaded, ProcessFailed, Withdrawn
 from handraise.transports.jsonrpc import Seen
 from handraise.transports.process import Process
 
@@ -42,34 +33,10 @@ __all__ = [
     "seen_by",
 ]
 
-log = logging.getLogger(__name__)
-
-ABORTED = "the turn was aborted"
 STOP = 15.0  # seconds for a program to stop when told to
 MOST_OPEN = 200  # requests that wait at once; nobody could look through more, and an agent's own limit is far below
-LONGEST_WORDS = 1000  # of what an agent says about its own trouble
 
 Id: TypeAlias = int | str
-Answered: TypeAlias = tuple[Ask, Answer]
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What an agent is told."""
-
-    text: str
-    told: Sequence[str] = ()  # asks whose answers are in the text
-    granted: Sequence[Answered] = ()  # calls it may make once without asking again
-
-
-@dataclass(slots=True)
-class Turn:
-    """What runs between a prompt and its end."""
-
-    reply: asyncio.Future[Reply]
-    told: list[str] = field(default_factory=list)  # as in the prompt, until the agent has read it
-    granted: list[Answered] = field(default_factory=list)  # as in the prompt, until it has made the call
-    text: str = ""  # what the agent said last
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,8 +51,9 @@ class Held:
 H = TypeVar("H", bound=Held)
 
 
-class Conversation(Generic[H]):
-    """Tells the desk what becomes of every ask, whichever way a request, a turn or the program ends."""
+class Conversation(Turns, Generic[H]):
+    """The turns of a session whose agent is a program of its own. Tells the desk what becomes of every ask, whichever
+    way a request, a turn or the program ends."""
 
     def __init__(
         self,
@@ -96,29 +64,20 @@ class Conversation(Generic[H]):
         start: Start,
         lost: Callable[[str], object] = lambda problem: None,
     ) -> None:
-        """`name` is what sentences call the agent. `lost` is told why answers that were sent will not be taken."""
-        self.name = name
+        """`lost` is told why answers that were sent will not be taken."""
+        super().__init__(name=name, asker=asker, start=start)
         self.process = process
-        self.turn: Turn | None = None  # the newest one, also when it is over
-        self.turns = _turns(start)  # that have ended
-        self.idle = asyncio.Event()  # the agent is, whether or not somebody waits for the end of a turn
         self.held: dict[Id, H] = {}
-        self.recorded = {ask.id: ask for ask in (start.cut.asks if start.cut is not None else ())}
-        self.is_aborting = self.is_leaving = self.is_over = False
-        self.words = ""  # why it is over
-        self._asker = asker
-        self._start = start
+        self.is_leaving = False
         self._lost = lost
-        self._recalling: asyncio.Task[list[Answered]] | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._running: asyncio.Task[None] | None = None
-        self.idle.set()
 
     # The program ----------------------------------------------------------------------------------------------------
 
     def begin(self, listen: Callable[[], Awaitable[None]], *, last_words: Callable[[], str]) -> None:
         """Hear the program until it ends. `last_words` are its own, where it ended by itself."""
-        self._running = asyncio.create_task(self._run(listen, last_words))
+        self._running = self._waits.start(self._run(listen, last_words))
 
     async def _run(self, listen: Callable[[], Awaitable[None]], last_words: Callable[[], str]) -> None:
         words = ""
@@ -146,13 +105,13 @@ class Conversation(Generic[H]):
         await self.withdraw_held(reason=f"{self.name} ended: {self.words}")
         self.idle.set()
         self._lose(self._untaken())
-        self._conclude(AgentFailed(f"{self.name} ended in the middle of its turn: {self.words}"))
+        self.conclude(AgentFailed(f"{self.name} ended in the middle of its turn: {self.words}"))
 
     def _untaken(self) -> str:
         return f"{self.name} ended before it took it: {self.words}"
 
     def _lose(self, problem: str) -> None:
-        self._not_taken(problem)
+        self.lose_answers(problem)
         self._lost(problem)
 
     async def end(self) -> None:
@@ -175,80 +134,17 @@ class Conversation(Generic[H]):
         await self.withdraw(held, reason="the session was closed")
         if not self.is_leaving:  # else whoever takes it up tells the answers
             self._lose(f"the session was closed before {self.name} took it")
+        await self._waits.close()
 
     async def leave(self, letting_go: Callable[[Sequence[H]], Awaitable[None]] | None = None) -> None:
         """End it and withdraw nothing. `letting_go` may still say something to it, with what it was waiting for."""
         self.is_leaving = True
-        await self._cancel_recalling()
+        await self.cancel_recalling()
         held = self.forget_held()
         if letting_go is not None and not self.is_over:
             await letting_go(held)
         await self.end()
-
-    # Turns ----------------------------------------------------------------------------------------------------------
-
-    def new_turn(self, prompt: Prompt | None = None) -> Turn:
-        """Raises AgentFailed where there can be none."""
-        if self.is_over:
-            raise AgentFailed(f"{self.name} has ended: {self.words}" if self.words else "the session is closed")
-        if self.turn is not None and not self.turn.reply.done():
-            raise AgentFailed(f"{self.name} is still busy with the turn before; wait for it, or abort it")
-        self.idle.clear()
-        self.turn = Turn(asyncio.get_running_loop().create_future())
-        self.turn.reply.add_done_callback(_look_at)
-        if prompt is not None:
-            self.turn.told += prompt.told
-            self.turn.granted += prompt.granted
-        return self.turn
-
-    def read_prompt(self) -> None:
-        """The agent speaks, or calls something, so it has read what it was told."""
-        if self.turn is not None:
-            told, self.turn.told = self.turn.told, []
-            for id in told:
-                self._asker.delivered(id)
-
-    def take_granted(self, is_same: Callable[[Ask], bool]) -> Answered | None:
-        """The grant of a call that was lost with its process, for the first one that is exactly the same."""
-        granted = self.turn.granted if self.turn is not None else []
-        for number, (ask, _) in enumerate(granted):
-            if is_same(ask):
-                return granted.pop(number)
-        return None
-
-    def finish(self, *, problem: str = "", text: str = "") -> None:
-        """The turn is over, with this text or what was said last. `problem` is why it failed, in the agent's words."""
-        self.turns += 1
-        self.idle.set()
-        self._not_taken(
-            f"the turn ended before {self.name} took it", unused=f"{self.name} did not make that call again"
-        )
-        if problem:
-            words = inert(problem)[:LONGEST_WORDS]
-            self._conclude(AgentFailed(f"{self.name} could not finish: {words}"))
-        elif self.turn is not None:
-            self._conclude(Reply(text=text or self.turn.text))
-
-    def _conclude(self, outcome: Reply | AgentFailed) -> None:
-        reply = self.turn.reply if self.turn is not None else None
-        if reply is None or reply.done():
-            return
-        if self.is_aborting:
-            return  # `abort` ends the wait, once nothing of the turn runs any more
-        if isinstance(outcome, AgentFailed):
-            reply.set_exception(outcome)
-        else:
-            reply.set_result(outcome)
-
-    def _not_taken(self, problem: str, *, unused: str | None = None) -> None:
-        if self.turn is None:
-            return
-        for id in self.turn.told:
-            self._asker.delivered(id, error=problem)
-        for ask, _ in self.turn.granted:
-            self._asker.delivered(ask.id, error=unused or problem)
-        self.turn.told.clear()
-        self.turn.granted.clear()
+        await self._waits.close()
 
     async def abort(self, interrupt: Callable[[], Awaitable[object]]) -> None:
         """`interrupt` tells the agent and withdraws what it waits for, in the order that its protocol wants.
@@ -276,81 +172,6 @@ class Conversation(Generic[H]):
             if self.turn is not None:
                 self.turn.reply.cancel()
 
-    # What a worker before us left -----------------------------------------------------------------------------------
-
-    @property
-    def was_cut(self) -> bool:
-        """Whether there is a turn to finish."""
-        cut = self._start.cut
-        return cut is not None and (cut.prompt is not None or bool(cut.asks))
-
-    async def take_up(self, told_later: Callable[[Ask, Answer], str], *, is_new: bool = False) -> Prompt | None:
-        """What the agent is told so that the turn goes on, once all of it is answered; None where there was none.
-
-        `is_new`: the agent knows nothing of the conversation. Raises AgentFailed where the turn is lost.
-        """
-        cut, listener = self._start.cut, self._start.listener
-        if cut is None or not self.was_cut:
-            return None
-        if is_new and cut.prompt is not None and not cut.asks:
-            name = self.name[:1].upper() + self.name[1:]
-            listener.said(Message(role="notice", text=f"{name} knows nothing of this turn; it begins again."))
-            return Prompt(cut.prompt)
-        if not cut.asks:
-            raise AgentFailed(
-                f"the worker before this one died in the middle of a turn, and {self.name} does not take that up by "
-                "itself; prompt the session to go on"
-            )
-        self._recalling = asyncio.create_task(self._recall(cut.asks))
-        answered = await self._recalling  # cancelled by an abort
-        if not answered:
-            raise AgentFailed(f"everything {self.name} had asked was withdrawn meanwhile; prompt the session to go on")
-        lines = ["The session was interrupted before this reached you.", *(told_later(*each) for each in answered)]
-        if is_new and cut.prompt is not None:
-            lines.insert(0, cut.prompt)
-        text = "\n".join(lines)
-        listener.said(Message(role="notice", text=text))
-        granted = [(ask, answer) for ask, answer in answered if ask.permission is not None and not answer.rejected]
-        used = {ask.id for ask, _ in granted}
-        return Prompt(text, told=[ask.id for ask, _ in answered if ask.id not in used], granted=granted)
-
-    async def _recall(self, asks: Sequence[Ask]) -> list[Answered]:
-        """The answers to asks whose request is gone. Those that were withdrawn are left out."""
-        # All at once: one that is withdrawn while another is waited for would be raised anew if its turn came later.
-        waits = [asyncio.ensure_future(self._answer_or_none(ask)) for ask in asks]
-        try:
-            answers = await asyncio.gather(*waits)
-        finally:
-            for each in waits:
-                each.cancel()
-        self.recorded.clear()
-        return [(ask, answer) for ask, answer in zip(asks, answers, strict=True) if answer is not None]
-
-    async def _answer_or_none(self, ask: Ask) -> Answer | None:
-        try:
-            return await self._asker.ask(ask)
-        except Withdrawn:
-            return None
-
-    async def let_go_of_recorded(self, *, reason: str) -> None:
-        """Withdraw what the agent has not asked again."""
-        recorded, self.recorded = self.recorded, {}
-        for ask in recorded.values():
-            with suppress(AskNotFound):
-                await self._withdraw(ask, reason=reason)
-
-    async def stop_recalling(self) -> None:
-        """What was waited for on behalf of a request that is gone is withdrawn too."""
-        if await self._cancel_recalling():
-            await self.let_go_of_recorded(reason=ABORTED)
-
-    async def _cancel_recalling(self) -> bool:
-        if self._recalling is None or self._recalling.done():
-            return False
-        self._recalling.cancel()
-        await asyncio.wait([self._recalling])
-        return True
-
     # What the agent waits for ---------------------------------------------------------------------------------------
 
     def hold(self, id: Id, held: H) -> H:
@@ -373,8 +194,7 @@ class Conversation(Generic[H]):
         """The answer to come. The wait outlives the work on the request, so that what is on its way to the desk can be
         withdrawn there; when the desk closes it is cancelled."""
         held.ask = ask
-        held.waiting = asyncio.ensure_future(self._asker.ask(ask, ordinal=ordinal))
-        held.waiting.add_done_callback(_look_at)
+        held.waiting = self._waits.start(self._asker.ask(ask, ordinal=ordinal))
         return held.waiting
 
     async def answer_to(self, held: H, ask: Ask, *, ordinal: bool = False) -> Answer:
@@ -424,18 +244,7 @@ class Conversation(Generic[H]):
         held.waiting.cancel()
         await asyncio.wait([held.waiting])
         with suppress(AskNotFound):
-            await self._withdraw(held.ask, reason=reason)
-
-    async def _withdraw(self, ask: Ask, *, reason: str) -> None:
-        """Raises AskNotFound."""
-        try:
-            await self._asker.withdraw(ask.id, reason=reason)
-        except AlreadyAnswered:
-            self._asker.delivered(ask.id, error=f"{reason} before {self.name} took the answer")
-        except AskNotFound:
-            raise
-        except HandraiseError as error:
-            log.warning("ask %s of %s could not be withdrawn: %s", ask.id, self.name, error.code)
+            await self.withdraw_ask(held.ask, reason=reason)
 
 
 def origin_of(start: Start, *, agent: str, subagent: str | None = None) -> Origin:
@@ -469,14 +278,3 @@ def seen_by(listener: Listener) -> Seen:
 def request_key(id: Id) -> str:
     """An id of a request as listeners know it; the number 1 and the text "1" are two."""
     return repr(id)
-
-
-def _turns(start: Start) -> int:
-    turns = start.cut.handle.get("turns") if start.cut is not None else 0
-    return turns if isinstance(turns, int) else 0
-
-
-def _look_at(done: asyncio.Future[Any]) -> None:
-    """Nobody may wait for it any more, which is no reason to warn of an exception that nobody saw."""
-    if not done.cancelled():
-        done.exception()

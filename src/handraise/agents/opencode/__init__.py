@@ -1,7 +1,8 @@
 """OpenCode, over its HTTP API: sessions that we start, servers that already run, and a person's own terminal.
 
-`translate.py` is the mapping, `server.py` the wire, `relay.py` carries what is asked, `session.py` runs turns, and
-`attach.py` is for a terminal that opens no port. Seen with OpenCode 1.18.33.
+`translate.py` is the mapping, `server.py` the wire, `events.py` reads what it tells, `relay.py` follows that,
+`requests.py` carries what is asked, `session.py` runs turns, and `attach.py` is for a terminal that opens no port. Seen
+with OpenCode 1.18.33.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ import logging
 import re
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Start, Wire
+from handraise.agents import AgentSettings, Asker, Capabilities, Edit, Left, Start
 from handraise.agents._programs import version_of
 from handraise.agents.opencode.attach import Terminals, edits
 from handraise.agents.opencode.modes import MODES
-from handraise.agents.opencode.relay import Place, Relay
+from handraise.agents.opencode.relay import Relay
+from handraise.agents.opencode.requests import Owner
 from handraise.agents.opencode.server import (
     USER,
     CallRefused,
@@ -34,7 +36,6 @@ from handraise.agents.opencode.server import (
 )
 from handraise.agents.opencode.session import Folder, OpenCodeSession, session_rules
 from handraise.agents.opencode.versions import VERSIONS
-from handraise.asks import Permission
 from handraise.errors import AgentFailed, ProcessFailed, SettingsError
 from handraise.text.inert import inert
 from handraise.transports.process import Process
@@ -145,7 +146,7 @@ class OpenCode:
     async def watch(self, asker: Asker, address: str, *, ready: Callable[[], None] = lambda: None) -> None:
         """`http://[user:password@]host:port` of `opencode serve`, `opencode web` or `opencode --port`."""
         server = Server.at(address)
-        relay = Relay(server, everyone=_Everyone(asker))
+        relay = Relay(server, everyone=Owner(asker=asker))
         try:
             await _warn_of_unlocked(server)
             await relay.follow(ready=ready)
@@ -214,34 +215,6 @@ class OpenCode:
 
     def edits(self, *, url: str, token: str) -> Sequence[Edit]:
         return edits(url=url, token=token, environ=environment(self._settings))
-
-
-@dataclass(frozen=True, slots=True)
-class _Everyone:
-    """All sessions of a server that runs by itself, under their own ids."""
-
-    asker: Asker
-
-    def place(self, session: str, *, root: str, directory: str | None) -> Place:
-        return Place(session=session, parent=root if root != session else None, cwd=directory)
-
-    def lets(self, permission: Permission, *, session: str) -> bool:
-        return False
-
-    def heard(self, type: str, properties: Mapping[str, Any], *, session: str, root: str) -> None:
-        return
-
-    def seen(self, wire: Wire) -> None:
-        return
-
-    def became(self, ask: str, *, request: str) -> None:
-        return
-
-    def connected(self, statuses: Mapping[str, Any]) -> None:
-        return
-
-    def gone(self) -> None:
-        return
 
 
 def _resolved(cwd: str | None) -> str:

@@ -32,7 +32,7 @@ from starlette.routing import Route
 from handraise.agents import Asker, Edit, Left
 from handraise.agents._attached import retire
 from handraise.agents.opencode.translate import AGENT, ASKED, SETTLED, from_answer, local_answer, request_of, to_ask
-from handraise.asks import Answer, Ask
+from handraise.asks import Answer, Ask, Origin
 from handraise.errors import AlreadyAnswered, AskDoesNotFit, AskNotFound, HandraiseError, SettingsError, Withdrawn
 from handraise.transports.bodies import TooLarge, read_body, until_gone
 from handraise.wire import BadBody, parse
@@ -70,9 +70,12 @@ class Brought:
         ask = to_ask(
             self.properties,
             kind=kind,
-            session=session if isinstance(session, str) else "",
-            parent=self.parent,
-            cwd=self.directory,
+            origin=Origin(
+                agent=AGENT,
+                session=session if isinstance(session, str) else "",
+                parent=self.parent,
+                cwd=self.directory,
+            ),
             generation=generation,
         )
         return replace(ask, id=ID_PREFIX + ":".join(request_of(ask)))

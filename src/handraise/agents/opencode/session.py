@@ -7,23 +7,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from handraise.agents import Asker, Message, Reply, Start, Wire
+from handraise.agents import Asker, Message, Reply, Start
+from handraise.agents._turns import Prompt, Turn, Turns
+from handraise.agents.opencode.events import Event, Failed, News, Part, Said, Status
 from handraise.agents.opencode.modes import MODES, Rules
-from handraise.agents.opencode.relay import ENDED, STOPPED, Place, Relay, answers_of, tool_state
+from handraise.agents.opencode.relay import Gone, Relay, Statuses
+from handraise.agents.opencode.requests import (
+    ELSEWHERE,
+    ENDED,
+    MOOT,
+    STOPPED,
+    Owner,
+    answer_in,
+    answers_of,
+    tool_state,
+)
 from handraise.agents.opencode.server import CallRefused, Server
-from handraise.agents.opencode.translate import ASKED, from_answer, local_answer
-from handraise.asks import Answer, Ask, Permission
-from handraise.errors import AgentFailed, AlreadyAnswered, AskNotFound, AskWithdrawn, Withdrawn
+from handraise.agents.opencode.translate import from_answer
+from handraise.asks import Answer, Ask
+from handraise.errors import AgentFailed, AskNotFound
+from handraise.tasks import Tasks
 from handraise.text.inert import inert
 
 __all__ = ["Folder", "OpenCodeSession", "session_rules"]
 
 log = logging.getLogger(__name__)
 
+NAME = "OpenCode"
 CONNECT = 180.0  # seconds; a folder with plugins loads for 71 s where their packages cannot be reached
 UNSTARTED = 3.0  # seconds after an error in which a turn that does begin has begun
 LOOKS = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)  # seconds before each, until a prompt that left no trace is given up
@@ -41,7 +56,8 @@ class Folder:
         self.server = server
         self.relay = Relay(server, directory=cwd)
         self.users = 0
-        self._following = asyncio.create_task(self._follow())
+        self._tasks = Tasks()
+        self._following = self._tasks.start(self._follow())
 
     @property
     def is_over(self) -> bool:
@@ -64,24 +80,21 @@ class Folder:
 
     async def close(self) -> None:
         """Let go of the server, which runs on."""
-        self._following.cancel()
-        await asyncio.wait([self._following])
+        await self._tasks.close()
         await self.relay.close()
         await self.server.close()
 
 
 @dataclass(eq=False, slots=True)
-class _Turn:
-    over: asyncio.Future[Reply] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+class _Current:
+    """A turn of ours, as far as OpenCode told of it."""
+
+    turn: Turn
     before: str | None = None  # the last message of the conversation when the turn was asked for
     has_begun: bool = False
     is_adopted: bool = False  # it was asked for by a worker before us
     is_ending: bool = False
     error: str | None = None
-
-    def fail(self, error: Exception) -> None:
-        if not self.over.done():
-            self.over.set_exception(error)
 
 
 class OpenCodeSession:
@@ -98,22 +111,21 @@ class OpenCodeSession:
         release: Callable[[Folder, bool], Awaitable[None]],
     ) -> None:
         """`join` gives the folder once more when its server ended; `release` gives it back, and may end the server."""
+        self._turns = Turns(name=NAME, asker=asker, start=start)
+        self._rules = MODES.of(start.mode) or Rules()
+        self._owner = Owner(asker=asker, start=start, cwd=folder.cwd, rules=self._rules)
         self._asker = asker
         self._start = start
         self._id = id
         self._folder = folder
         self._join = join
         self._release = release
-        self._turn: _Turn | None = None
-        self._is_working = False  # OpenCode is, whether or not somebody waits for the end of the turn
-        self._telling: asyncio.Task[Reply] | None = None  # a turn that waits for answers without OpenCode
-        self._told: tuple[Ask, ...] = ()  # what it waits for
+        self._current: _Current | None = None
         self._answering: set[str] = set()  # messages of the model
         self._said: set[str] = set()
-        self._asks: dict[str, str] = {}  # by OpenCode's request
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(complaint="opencode: the end of a turn was not found out")
         self._is_closed = False
-        folder.relay.own(id, self)
+        folder.relay.own(id, self._owner, self._hear)
 
     @property
     def handle(self) -> Mapping[str, Any]:
@@ -123,29 +135,28 @@ class OpenCodeSession:
 
     async def prompt(self, text: str) -> Reply:
         """Run one turn. If the server ended since the last one, a new one goes on with the same conversation."""
-        return await self._run(text)
+        return await self._prompt(Prompt(text))
 
-    async def _run(self, text: str, *, on_sent: Callable[[], None] = lambda: None) -> Reply:
+    async def _prompt(self, prompt: Prompt) -> Reply:
         await self._ready()
-        turn = self._turn = _Turn(before=_id_of(await self._messages(limit=1)))
-        body: dict[str, Any] = {"parts": [{"type": "text", "text": text}]}
-        if agent := _rules_of(self._start).agent:
-            body["agent"] = agent
+        before = _id_of(await self._messages(limit=1))
+        current = self._current = _Current(self._turns.new_turn(prompt), before=before)
+        body: dict[str, Any] = {"parts": [{"type": "text", "text": prompt.text}]}
+        if self._rules.agent:
+            body["agent"] = self._rules.agent
         try:
-            self._is_working = True
             path = f"/session/{self._id}/prompt_async"
-            await self._folder.server.post(path, body, directory=self._folder.cwd, seen=self.seen)
-            on_sent()
-            return await self._end_of(turn)
+            await self._folder.server.post(path, body, directory=self._folder.cwd, seen=self._start.listener.seen)
+            self._turns.read_prompt()
+            return await current.turn.reply
         finally:
-            self._turn = None
+            self._let_go_of(current)
 
-    async def _end_of(self, turn: _Turn) -> Reply:
-        """Its reply. A turn that is let go of without an end was cut off: it goes on at the server."""
-        try:
-            return await turn.over
-        finally:
-            turn.over.cancel()
+    def _let_go_of(self, current: _Current) -> None:
+        """Nobody waits for the turn here any more. One that has no end was cut off: it goes on at the server."""
+        current.turn.reply.cancel()
+        if self._current is current:
+            self._current = None
 
     async def _ready(self) -> None:
         if self._is_closed:
@@ -154,7 +165,7 @@ class OpenCodeSession:
             over = self._folder
             over.relay.disown(self._id)
             self._folder = await self._join()
-            self._folder.relay.own(self._id, self)
+            self._folder.relay.own(self._id, self._owner, self._hear)
             await self._release(over, False)
         await self._folder.until_connected()
 
@@ -164,94 +175,70 @@ class OpenCodeSession:
         if cut is None or cut.prompt is None:
             return None
         await self._ready()
-        turn = self._turn = _Turn(is_adopted=True)
+        current = self._current = _Current(self._turns.new_turn(), is_adopted=True)
+        self._turns.idle.set()  # as far as we know yet
         try:
             statuses = await self._folder.relay.relist(self._folder.cwd)
             is_busy = self._id in statuses
             lost = [ask for ask in cut.asks if not await self._is_accounted_for(ask, is_busy=is_busy)]
             if is_busy:
-                turn.has_begun = self._is_working = True
-                return await self._end_of(turn)
+                current.has_begun = True
+                self._turns.idle.clear()
+                return await current.turn.reply
             if not lost:
-                return await self._last_of(turn, cut.prompt)
+                return await self._last_of(current, cut.prompt)
         finally:
-            self._turn = None
-        self._told = tuple(ask for ask in lost if ask.permission is None)
-        self._telling = asyncio.create_task(self._tell(lost))
-        try:
-            return await self._telling
-        finally:
-            self._telling.cancel()
-            self._telling, self._told = None, ()
+            self._let_go_of(current)
+        return await self._tell(lost)
 
     async def _is_accounted_for(self, ask: Ask, *, is_busy: bool) -> bool:
         """Whether OpenCode waits for it, or went on with it while we were away. False: its server lost it."""
-        if self._folder.relay.is_known(ask):
+        if self._folder.relay.is_open(ask):
             return True
         state = await tool_state(self._folder.server, ask, directory=self._folder.cwd)
         status = state.get("status")
         if not is_busy and status not in ("completed", "error"):
             return False
-        answers = answers_of(state)
-        local = None if answers is None else local_answer(ask, {"properties": {"answers": answers}})
         if ask.state == "asked":
-            await self._withdraw(ask, reason="OpenCode no longer waits for it", answer=local)
+            await self._withdraw(ask, reason=MOOT, answer=answer_in(state, ask))
         elif ask.answer is not None:
-            sent = (from_answer(ask, ask.answer).body or {}).get("answers")
+            answers, sent = answers_of(state), (from_answer(ask, ask.answer).body or {}).get("answers")
             is_taken = status != "error" and (answers is None or answers == sent)
-            self._asker.delivered(ask.id, error=None if is_taken else "it was settled in OpenCode first")
+            self._asker.delivered(ask.id, error=None if is_taken else ELSEWHERE)
         return True
 
-    async def _last_of(self, turn: _Turn, prompt: str) -> Reply:
+    async def _last_of(self, current: _Current, prompt: str) -> Reply:
         """The turn has ended while nobody listened, or never began."""
         messages = await self._messages(limit=100)
         asked = [message for message in messages if _info(message).get("role") == "user"]
         if not asked or _text(asked[-1]) != prompt:
-            return await self._run(prompt)
+            self._let_go_of(current)
+            return await self._prompt(Prompt(prompt))
         if _info(messages[-1]).get("role") != "assistant" or not _is_complete(messages[-1]):
             raise AgentFailed("OpenCode's server ended in the middle of the turn; send the prompt again")
-        await self._finish(turn)
-        return await self._end_of(turn)
+        await self._finish(current)
+        return await current.turn.reply
 
     async def _tell(self, lost: Sequence[Ask]) -> Reply:
         """A new server knows the conversation, but not that it had asked: wait for the answers, and say them."""
-        questions = [ask for ask in lost if ask.permission is None]
         for ask in lost:
             if ask.permission is not None:
                 await self._withdraw(ask, reason=ASKS_AGAIN)
-        answers = await asyncio.gather(*map(self._answer_to, questions))
-        given = [(ask, answer) for ask, answer in zip(questions, answers, strict=True) if answer is not None]
-
-        def delivered() -> None:
-            for ask, _ in given:
-                self._asker.delivered(ask.id)
-
-        return await self._run(_retold(given), on_sent=delivered)
-
-    async def _answer_to(self, ask: Ask) -> Answer | None:
-        asked = Ask(id=ask.id, questions=ask.questions, origin=ask.origin, extra=ask.extra)
-        try:
-            return await self._asker.ask(asked)
-        except Withdrawn:
-            return None
+        given = await self._turns.recall([ask for ask in lost if ask.permission is None])
+        return await self._prompt(Prompt(_retell(given), told=[ask.id for ask, _ in given]))
 
     # The end of it ------------------------------------------------------------------------------------------
 
     async def abort(self) -> None:
         """End the running turn, whose `prompt` is cancelled, and withdraw what it waits for."""
-        turn, telling, told = self._turn, self._telling, self._told
-        if turn is not None:
-            turn.over.cancel()
-        if telling is not None:
-            telling.cancel()
-            await asyncio.wait([telling])
-            for ask in told:
-                await self._withdraw(ask, reason=STOPPED)
-        folder, asks = self._folder, self._folder.relay.open_asks(self)
-        if not self._is_working and not asks:
+        if self._current is not None:
+            self._current.turn.reply.cancel()
+        await self._turns.stop_recalling(reason=STOPPED)
+        folder, asks = self._folder, self._folder.relay.open_asks(self._owner)
+        if self._turns.idle.is_set() and not asks:
             return
         await self._abort_there()
-        await folder.relay.end_all(self, reason=STOPPED)
+        await folder.relay.end_all(self._owner, reason=STOPPED)
         if not folder.is_over:
             await folder.relay.clear(asks, directory=folder.cwd)
 
@@ -259,10 +246,12 @@ class OpenCodeSession:
         folder = self._folder
         if not folder.is_over:
             try:
-                await folder.server.post(f"/session/{self._id}/abort", directory=folder.cwd, seen=self.seen)
+                await folder.server.post(
+                    f"/session/{self._id}/abort", directory=folder.cwd, seen=self._start.listener.seen
+                )
             except AgentFailed as trouble:
                 log.warning("opencode: session %s could not be aborted: %s", self._id, trouble)
-        self._is_working = False
+        self._turns.idle.set()
 
     async def close(self) -> None:
         """The conversation stays in OpenCode's history. The server ends with its last session."""
@@ -281,13 +270,11 @@ class OpenCodeSession:
     async def _leave(self, *, is_over: bool) -> None:
         if self._is_closed:
             return
-        if self._turn is not None:
-            self._turn.over.cancel()
-        if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.wait([self._telling])
+        if self._current is not None:
+            self._current.turn.reply.cancel()
+        await self._turns.cancel_recalling()
         if not is_over:
-            await self._let_go(may_end=not self._is_working)
+            await self._let_go(may_end=self._turns.idle.is_set())
             return
         self._folder.relay.disown(self._id)  # first, so that nothing at the desk ends with it
         await self._abort_there()
@@ -297,98 +284,76 @@ class OpenCodeSession:
         self._is_closed = True
         if not is_disowned:
             self._folder.relay.disown(self._id)
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.close()
         await self._release(self._folder, may_end)
 
     async def _withdraw(self, ask: Ask, *, reason: str, answer: Answer | None = None) -> None:
-        try:
-            await self._asker.withdraw(ask.id, reason=reason, answer=answer)
-        except AlreadyAnswered:
-            self._asker.delivered(ask.id, error=reason)
-        except (AskNotFound, AskWithdrawn):
-            return
+        with suppress(AskNotFound):
+            await self._turns.withdraw_ask(ask, reason=reason, too_late=reason, answer=answer)
 
-    # What the relay tells (`Owner`) -------------------------------------------------------------------------
+    # What happens there -------------------------------------------------------------------------------------
 
-    @property
-    def asker(self) -> Asker:
-        return self._asker
+    def _hear(self, happened: Event | Statuses | Gone) -> None:
+        match happened:
+            case Gone():
+                self._turns.idle.set()
+                self._fail(AgentFailed("OpenCode's server ended in the middle of the turn; send the prompt again"))
+            case Statuses(statuses):
+                self._on_connected(is_busy=self._id in statuses)
+            case Event() if happened.session == self._id:
+                self._on_news(happened.news)
 
-    def place(self, session: str, *, root: str, directory: str | None) -> Place:
-        start, cwd = self._start, self._start.cwd or self._folder.cwd
-        if session == self._id:
-            return Place(session=start.session, parent=start.parent, cwd=cwd, run=start.run, step=start.step)
-        return Place(session=session, parent=start.session, cwd=cwd, run=start.run, step=start.step)
-
-    def lets(self, permission: Permission, *, session: str) -> bool:
-        """The rules of a session are not those of its subagents (OpenCode 1.18.33); the mode is."""
-        return session != self._id and _rules_of(self._start).grants(permission.tool)
-
-    def seen(self, wire: Wire) -> None:
-        self._start.listener.seen(wire)
-
-    def became(self, ask: str, *, request: str) -> None:
-        self._asks[request] = ask
-
-    def connected(self, statuses: Mapping[str, Any]) -> None:
+    def _on_connected(self, *, is_busy: bool) -> None:
         """The end of the turn may have been told while we did not hear."""
-        if self._id in statuses:
+        current = self._current
+        if is_busy:
             self._on_status(is_idle=False)
-        elif self._turn is None or self._turn.has_begun:
+        elif current is None or current.has_begun:
             self._on_status(is_idle=True)
-        elif not self._turn.is_adopted:
-            self._spawn(self._look_for(self._turn))
+        elif not current.is_adopted:
+            self._tasks.start(self._look_for(current))
 
-    def gone(self) -> None:
-        self._is_working = False
-        if self._turn is not None:
-            self._turn.fail(AgentFailed("OpenCode's server ended in the middle of the turn; send the prompt again"))
-
-    def heard(self, type: str, properties: Mapping[str, Any], *, session: str, root: str) -> None:
-        self._start.listener.active()
-        request = properties.get("id" if type in ASKED else "requestID")
-        ask = self._asks.get(request) if isinstance(request, str) else None
-        event = {"type": type, "properties": properties}
-        self.seen(Wire(way="in", body=event, name=type, ask=ask, is_piece=_is_piece(type, properties)))
-        if session != self._id:
-            return
-        turn, info, part = self._turn, properties.get("info"), properties.get("part")
-        if type == "message.updated" and isinstance(info, dict):
-            self._on_message(info)
-        elif type == "message.part.updated" and isinstance(part, dict):
-            self._on_part(part)
-        elif type == "session.status":
-            status = properties.get("status")
-            self._on_status(is_idle=isinstance(status, dict) and status.get("type") == "idle")
-        elif type == "session.idle":
-            self._on_status(is_idle=True)
-        elif type == "session.error" and turn is not None:
-            turn.error = _words(properties.get("error"))
-            if not turn.has_begun:  # such as an agent that does not exist: no status and no idle follows
-                asyncio.get_running_loop().call_later(UNSTARTED, _fail_unstarted, turn)
+    def _on_news(self, news: News | None) -> None:
+        match news:
+            case Said(info):
+                self._on_message(info)
+            case Part(part):
+                self._on_part(part)
+            case Status(is_idle):
+                self._on_status(is_idle=is_idle)
+            case Failed(error) if (current := self._current) is not None:
+                current.error = _words(error)
+                if not current.has_begun:  # such as an agent that does not exist: no status and no idle follows
+                    asyncio.get_running_loop().call_later(UNSTARTED, self._fail_unstarted, current)
 
     def _on_status(self, *, is_idle: bool) -> None:
-        turn = self._turn
+        current = self._current
         if not is_idle:
-            self._is_working = True
-            if turn is not None:
-                turn.has_begun = True
-        elif turn is None:
-            self._is_working = False
-        elif turn.has_begun:  # otherwise it is an echo of the turn before: an abort is told twice
-            self._is_working = False
-            self._end_turn(turn)
+            self._turns.idle.clear()
+            if current is not None:
+                current.has_begun = True
+        elif current is None:
+            self._turns.idle.set()
+        elif current.has_begun:  # otherwise it is an echo of the turn before: an abort is told twice
+            self._turns.idle.set()
+            self._end_turn(current)
+
+    def _fail(self, problem: AgentFailed, *, of: _Current | None = None) -> None:
+        """`of` is the turn that failed, if it is still the one that runs."""
+        if self._current is not None and of in (None, self._current):
+            self._turns.conclude(problem)
+
+    def _fail_unstarted(self, current: _Current) -> None:
+        if not current.has_begun and current.error is not None:
+            self._fail(AgentFailed(f"OpenCode: {current.error}"), of=current)
 
     def _on_message(self, info: Mapping[str, Any]) -> None:
         id = info.get("id")
         if info.get("role") != "assistant" or not isinstance(id, str):
             return
-        if id not in self._answering and self._turn is not None:
-            self._turn.has_begun = True
-            self._turn.error = None  # it went on after all
+        if id not in self._answering and self._current is not None:
+            self._current.has_begun = True
+            self._current.error = None  # it went on after all
         self._answering.add(id)
 
     def _on_part(self, part: Mapping[str, Any]) -> None:
@@ -407,21 +372,16 @@ class OpenCodeSession:
             self._said.add(id)
             self._start.listener.said(said)
 
-    def _end_turn(self, turn: _Turn) -> None:
-        if not turn.is_ending:
-            turn.is_ending = True
-            self._spawn(self._finish(turn))
+    def _end_turn(self, current: _Current) -> None:
+        if not current.is_ending:
+            current.is_ending = True
+            self._tasks.start(self._finish(current))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _look_for(self, turn: _Turn) -> None:
+    async def _look_for(self, current: _Current) -> None:
         """The stream was broken when the turn was asked for: see what became of it."""
         for pause in LOOKS:
             await asyncio.sleep(pause)
-            if turn.has_begun or turn.over.done():
+            if current.has_begun or current.turn.reply.done():
                 return
             try:
                 messages = await self._messages(limit=1)
@@ -430,33 +390,35 @@ class OpenCodeSession:
                 log.info("opencode: %s", trouble)
                 continue
             if is_busy:
-                turn.has_begun = True  # and the stream tells its end
+                current.has_begun = True  # and the stream tells its end
                 return
-            if _id_of(messages) != turn.before and _info(messages[-1]).get("role") == "assistant":
-                self._is_working = False
-                self._end_turn(turn)
+            if _id_of(messages) != current.before and _info(messages[-1]).get("role") == "assistant":
+                self._turns.idle.set()
+                self._end_turn(current)
                 return
-        turn.fail(AgentFailed("OpenCode did not take the prompt; send it again"))
+        self._fail(AgentFailed("OpenCode did not take the prompt; send it again"), of=current)
 
-    async def _finish(self, turn: _Turn) -> None:
+    async def _finish(self, current: _Current) -> None:
         """The turn with what was said last, or with what went wrong."""
         try:
             messages = await self._messages(limit=1)
             is_under_way = bool(messages) and not _has_ended(messages[-1]) and await self._is_busy()
         except AgentFailed as trouble:
-            turn.fail(trouble)
+            self._fail(trouble, of=current)
             return
         if is_under_way:  # what was told was the end of the turn before
-            turn.is_ending, turn.error, self._is_working = False, None, True
+            current.is_ending, current.error = False, None
+            self._turns.idle.clear()
             return
+        problem = current.error
         if not messages or _info(messages[-1]).get("role") != "assistant":
-            turn.fail(AgentFailed(f"OpenCode: {turn.error or 'the turn ended without a reply; send the prompt again'}"))
-            return
-        error = _info(messages[-1]).get("error")
-        if error is not None or turn.error is not None:
-            turn.fail(AgentFailed(f"OpenCode: {turn.error or _words(error)}"))
-        elif not turn.over.done():
-            turn.over.set_result(Reply(text=_text(messages[-1])))
+            problem = problem or "the turn ended without a reply; send the prompt again"
+        elif (error := _info(messages[-1]).get("error")) is not None:
+            problem = problem or _words(error)
+        if problem is not None:
+            self._fail(AgentFailed(f"OpenCode: {problem}"), of=current)
+        elif self._current is current:
+            self._turns.finish(text=_text(messages[-1]))
 
     async def _is_busy(self) -> bool:
         statuses = await self._folder.server.get("/session/status", directory=self._folder.cwd)
@@ -464,26 +426,14 @@ class OpenCodeSession:
 
     async def _messages(self, *, limit: int) -> list[Any]:
         path = f"/session/{self._id}/message"
-        messages = await self._folder.server.get(path, directory=self._folder.cwd, seen=self.seen, limit=limit)
+        messages = await self._folder.server.get(
+            path, directory=self._folder.cwd, seen=self._start.listener.seen, limit=limit
+        )
         return messages if isinstance(messages, list) else []
-
-
-def _is_piece(type: str, properties: Mapping[str, Any]) -> bool:
-    """Whether it is a few more words of what is still being said."""
-    part = properties.get("part")
-    if type != "message.part.updated" or not isinstance(part, dict):
-        return type.endswith(".delta")
-    time = part.get("time")
-    return part.get("type") in ("text", "reasoning") and not (isinstance(time, dict) and "end" in time)
 
 
 def _id_of(messages: Sequence[Any]) -> str | None:
     return str(_info(messages[-1]).get("id")) if messages else None
-
-
-def _fail_unstarted(turn: _Turn) -> None:
-    if not turn.has_begun and turn.error is not None:
-        turn.fail(AgentFailed(f"OpenCode: {turn.error}"))
 
 
 def _info(message: Any) -> Mapping[str, Any]:
@@ -523,7 +473,7 @@ def _line(tool: str, given: Mapping[str, Any]) -> str:
     return f"{tool} {' '.join(what.split())}".strip()
 
 
-def _retold(given: Sequence[tuple[Ask, Answer]]) -> str:
+def _retell(given: Sequence[tuple[Ask, Answer]]) -> str:
     """What a new server has to say to the model."""
     if not given:
         return "You were interrupted while you waited for a permission. Go on; you will be asked for it again."
@@ -543,7 +493,7 @@ async def session_rules(start: Start, server: Server, *, cwd: str) -> list[Rule]
 
     They are made from the agent's own, so that what a person's configuration forbids stays forbidden.
     """
-    mode = _rules_of(start)
+    mode = MODES.of(start.mode) or Rules()
     rules = [_rule(permission, action) for permission, action in mode.first]
     if mode.own or mode.asked:
         own = await _rules_of_agent(server, cwd=cwd, name=mode.agent)
@@ -553,10 +503,6 @@ async def session_rules(start: Start, server: Server, *, cwd: str) -> list[Rule]
     if start.handling.question_policy == "reject":
         rules.append(_rule("question", "deny"))
     return rules
-
-
-def _rules_of(start: Start) -> Rules:
-    return MODES.of(start.mode) or Rules()
 
 
 def _own(rules: Sequence[Rule], *permissions: str) -> list[Rule]:

@@ -17,6 +17,7 @@ from handraise.errors import AskDoesNotFit
 from handraise.rules.tools import folder_in
 
 __all__ = [
+    "AGENT",
     "ASKED",
     "SETTLED",
     "Call",
@@ -84,18 +85,13 @@ def to_ask(
     request: Mapping[str, Any],
     *,
     kind: Kind,
-    session: str,
-    parent: str | None = None,
-    cwd: str | None = None,
-    run: str | None = None,
-    step: str | None = None,
+    origin: Origin,
     generation: int = 1,
 ) -> Ask:
-    """`session` and `parent` are what the desk calls them. Raises AskDoesNotFit where the request is none."""
+    """Raises AskDoesNotFit where the request is none."""
     id = ask_id(_text(request, "sessionID"), _text(request, "id"))
-    origin = Origin(agent=AGENT, session=session, parent=parent, cwd=cwd, run=run, step=step)
     if kind == "permission":
-        permission, extra = _permission(request, cwd=cwd, generation=generation)
+        permission, extra = _permission(request, cwd=origin.cwd, generation=generation)
         return Ask(id=id, permission=permission, origin=origin, extra=_marked(extra, generation=generation))
     questions = _list(request, "questions")
     asked = tuple(_question(each, at=f"questions.{index}") for index, each in enumerate(questions))
