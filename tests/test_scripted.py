@@ -163,7 +163,7 @@ async def test_cancelling_a_prompt_withdraws_nothing_nor_does_closing_then(
 
 
 async def test_a_timeout_answers_it_too(broker: Broker, person: ScriptedPerson, fake_clock: FakeClock) -> None:
-    session = await a_script().open(broker, Start(session="s1", handling=Handling(question_timeout=60)))
+    session = await a_script().open(Handled(broker, Handling(question_timeout=60)), START)
     turn = asyncio.create_task(session.prompt("explore"))
     await person.sees("Database")
     await fake_clock.advance(60)

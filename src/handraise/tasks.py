@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 __all__ = ["Tasks"]
 
@@ -14,12 +14,18 @@ T = TypeVar("T")
 
 
 class Tasks:
-    """The tasks of one object, for those that end at another time than the call that began them."""
+    """The tasks of one object or one block, which ends them. Unlike a TaskGroup, one that breaks ends no other."""
 
     def __init__(self, *, complaint: str = "") -> None:
         """`complaint` is logged with what a task raises. Without one, whoever awaits the task sees that."""
         self._complaint = complaint
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)

@@ -20,6 +20,8 @@ import hearing
 from handraise.agents import AgentSettings, Cut, Message, Reply, Silent, Start
 from handraise.agents._handled import Handled
 from handraise.agents.opencode import OpenCode
+from handraise.agents.opencode.events import Event as OpenCodeEvent
+from handraise.agents.opencode.events import read
 from handraise.agents.opencode.server import Server, Servers
 from handraise.agents.opencode.session import OpenCodeSession
 from handraise.agents.opencode.translate import request_of
@@ -738,6 +740,13 @@ async def test_a_turn_that_was_stopped_while_no_worker_was_there_leaves_nothing(
         assert await server.get("/question", directory=house.directory) == []
 
 
+def event(type: str, session: str, **properties: Any) -> OpenCodeEvent:
+    """As the relay tells it."""
+    told = read({"type": type, "properties": {"sessionID": session, **properties}}, directory="/project")
+    assert told is not None
+    return told
+
+
 async def test_the_end_of_a_turn_that_is_told_late_does_not_end_the_next(house: House, broker: Broker) -> None:
     house.model.scenarios["long"] = [["Let me see. ", "It is done."]]
     hold = house.model.pause("long", step=0)
@@ -746,9 +755,9 @@ async def test_the_end_of_a_turn_that_is_told_late_does_not_end_the_next(house: 
     turn = asyncio.create_task(session.prompt("SCENARIO:long"))
     async with asyncio.timeout(PATIENCE):
         await eventually(lambda: bool(session._answering))
-        session.heard("session.error", {"sessionID": id, "error": {"name": "Aborted"}}, session=id, root=id)
-        session.heard("session.idle", {"sessionID": id}, session=id, root=id)
-        await asyncio.gather(*session._tasks)
+        session._hear(event("session.error", id, error={"name": "Aborted"}))
+        session._hear(event("session.idle", id))
+        await asyncio.gather(*session._tasks._tasks)
         assert not turn.done()
         hold.release()
         assert (await turn).text == "Let me see. It is done."
@@ -765,10 +774,10 @@ async def test_the_end_of_a_turn_that_is_told_before_the_next_was_taken_does_not
     async with asyncio.timeout(PATIENCE):
         assert (await session.prompt("SCENARIO:first")).text == "the first"
         turn = asyncio.create_task(session.prompt("SCENARIO:second"))
-        while session._turn is None:
+        while session._current is None:
             await asyncio.sleep(0)
-        session.heard("session.status", {"sessionID": id, "status": {"type": "busy"}}, session=id, root=id)
-        session.heard("session.idle", {"sessionID": id}, session=id, root=id)
+        session._hear(event("session.status", id, status={"type": "busy"}))
+        session._hear(event("session.idle", id))
         assert (await turn).text == "the second"
     await session.close()
 

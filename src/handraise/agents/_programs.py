@@ -14,6 +14,7 @@ from typing import Any
 
 from handraise.agents import Capabilities
 from handraise.errors import AgentFailed, ProcessFailed
+from handraise.tasks import Tasks
 from handraise.text.inert import inert
 from handraise.transports.process import Process
 from handraise.transports.search_path import safe_path, search_places
@@ -88,14 +89,9 @@ async def looked_at(
 @asynccontextmanager
 async def listening(listen: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Hear a program for as long as the block runs, which raises what it raises."""
-    task = asyncio.create_task(listen)
-    try:
+    async with Tasks() as tasks:
+        tasks.start(listen)  # what goes wrong there is seen by whoever waits for an answer
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # what went wrong is seen by whoever waits for an answer
 
 
 def last_words(process: Process, *, noise: re.Pattern[str] | None = None) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 from handraise.agents import MODES, AgentSettings, Asker, Capabilities, Message, Reply, Start, Wire
 from handraise.asks import Answer, Ask, Origin, Permission, Question
 from handraise.errors import AgentFailed, AlreadyAnswered, AskDoesNotFit
+from handraise.tasks import Tasks
 
 __all__ = ["Prompted", "Scripted", "ScriptedSession", "plugin"]
 
@@ -137,6 +138,7 @@ class ScriptedSession:
         self._start = start
         self._cut = start.cut
         self._turns = int(start.cut.handle["turns"]) if start.cut is not None else 0
+        self._tasks = Tasks()
         self._turn: asyncio.Task[Reply] | None = None
         self._open: str | None = None
 
@@ -158,8 +160,8 @@ class ScriptedSession:
     async def _run(self, text: str) -> Reply:
         self._turns += 1
         self._start.listener.seen(Wire(way="out", body={"type": "prompt", "text": text}, name="prompt"))
-        # Owned by this call: cancelling it cancels the turn, which withdraws nothing.
-        self._turn = asyncio.create_task(self._play(text, turn=self._turns))
+        # Cancelling this call cancels the turn, which withdraws nothing.
+        self._turn = self._tasks.start(self._play(text, turn=self._turns))
         reply = await self._turn
         self._start.listener.seen(Wire(way="in", body={"type": "reply", "text": reply.text}, name="reply"))
         self._start.listener.said(Message(role="agent", text=reply.text))
@@ -183,9 +185,7 @@ class ScriptedSession:
         await self.abort()
 
     async def leave(self) -> None:
-        if self._turn is not None and not self._turn.done():
-            self._turn.cancel()
-            await asyncio.wait([self._turn])
+        await self._tasks.close()
 
     async def _play(self, text: str, *, turn: int) -> Reply:
         answers: list[Answer] = []
@@ -208,7 +208,7 @@ class ScriptedSession:
             return Answer(rejected=True, reason=misfit.message, by="desk")
         finally:
             self._open = None
-        listener.seen(Wire(way="out", body={"type": "answer", **_told(answer)}, name="answer", ask=ask.id))
+        listener.seen(Wire(way="out", body={"type": "answer", **_as_json(answer)}, name="answer", ask=ask.id))
         self._asker.delivered(ask.id)
         return answer
 
@@ -228,10 +228,10 @@ class ScriptedSession:
         return Ask(id=id, questions=wanted, origin=origin)
 
 
-def _told(answer: Answer) -> dict[str, Any]:
+def _as_json(answer: Answer) -> dict[str, Any]:
     """An answer as it would be on a wire, if there were one."""
-    told = asdict(answer)
-    return {name: told[name] for name in ("answers", "reply", "rejected", "reason", "notes", "input") if told[name]}
+    fields = asdict(answer)
+    return {name: fields[name] for name in ("answers", "reply", "rejected", "reason", "notes", "input") if fields[name]}
 
 
 plugin = Scripted

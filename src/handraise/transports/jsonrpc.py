@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any, Literal, Protocol, TypeAlias
 
 from handraise.errors import HandraiseError
+from handraise.tasks import Tasks
 
 __all__ = [
     "CANCELLED",
@@ -89,6 +90,7 @@ class JsonRpc:
         self._waiting: dict[Id, asyncio.Future[Any]] = {}
         self._methods: dict[Id, str] = {}  # of what we asked
         self._answering: dict[Id, asyncio.Task[None]] = {}
+        self._tasks = Tasks()
         self._is_over = False
 
     async def listen(self) -> None:
@@ -103,11 +105,7 @@ class JsonRpc:
                 if not waiting.done():
                     waiting.set_exception(PeerGone("it ended before it answered"))
                     waiting.exception()  # whoever asked may be gone too
-            answering = list(self._answering.values())
-            for task in answering:
-                task.cancel()
-            if answering:
-                await asyncio.wait(answering)
+            await self._tasks.close()
 
     async def request(self, method: str, params: Params | None = None) -> Any:
         """The result. Raises RpcError with the other side's words, PeerGone. Cancelling stops only the waiting."""
@@ -189,14 +187,12 @@ class JsonRpc:
         if id in self._answering:
             log.warning("the id of an open request came again with %s; it is dropped", method[:100])
             return
-        task = self._answering[id] = asyncio.create_task(self._answer(id, method, params))
+        task = self._answering[id] = self._tasks.start(self._answer(id, method, params))
         task.add_done_callback(lambda done: self._done(id, done))
 
     def _done(self, id: Id, task: asyncio.Task[None]) -> None:
         if self._answering.get(id) is task:
             del self._answering[id]
-        if not task.cancelled():
-            task.exception()
 
     async def _answer(self, id: Id, method: str, params: dict[str, Any]) -> None:
         try:

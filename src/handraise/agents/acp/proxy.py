@@ -40,6 +40,7 @@ from handraise.errors import (
     RequestAnswered,
     RequestNotFound,
 )
+from handraise.tasks import Tasks
 from handraise.text.inert import inert
 from handraise.transports.jsonrpc import CANCELLED, INTERNAL, INVALID_PARAMS, METHOD_NOT_FOUND
 from handraise.transports.process import Process
@@ -489,13 +490,11 @@ class Proxy:
             await self._give(key, asked, _dismissal(asked))
 
     async def _settled(self, asked: _Asked, ask: Ask) -> Ask:
-        waiting = asyncio.ensure_future(self._desk.wait(ask.id))
-        until: list[asyncio.Future[Any]] = [waiting, asked.stopping]
-        try:
+        async with Tasks() as tasks:
+            waiting = tasks.start(self._desk.wait(ask.id))
+            until: list[asyncio.Future[Any]] = [waiting, asked.stopping]
             await asyncio.wait(until, return_when=asyncio.FIRST_COMPLETED)
             return waiting.result() if waiting.done() else ask
-        finally:
-            waiting.cancel()
 
     def _result(self, asked: _Asked, settled: Ask) -> Any:
         if asked.verbatim is not None:

@@ -25,6 +25,7 @@ from handraise.agents._attached import retire, take_back
 from handraise.agents.amp.translate import AGENT, from_answer, to_ask
 from handraise.asks import Answer, Ask, Origin
 from handraise.errors import AskDoesNotFit, Overloaded, Withdrawn
+from handraise.tasks import Tasks
 from handraise.transports.bodies import read_body, until_gone
 from handraise.wire import parse
 
@@ -92,25 +93,23 @@ class Terminals:
         asker: Asker = request.scope["asker"]
         key = request.scope["token"].name, ask.id
         this = self._held[key] = object()
-        asking = asyncio.ensure_future(asker.ask(ask))
-        leaving = asyncio.ensure_future(until_gone(request.receive))
         try:
-            await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done() and self._held.get(key) is this:
-                await take_back(asker, ask.id, reason=GONE, too_late=GONE)
-            if leaving.done():
-                if asking.done() and not asking.cancelled() and asking.exception() is None:
-                    asker.delivered(ask.id, error=GONE)
-                return Response(status_code=204)  # nobody reads it
-            return _told(called, ask, asking, asker)
+            async with Tasks() as tasks:
+                asking, leaving = tasks.start(asker.ask(ask)), tasks.start(until_gone(request.receive))
+                await asyncio.wait([asking, leaving], return_when=asyncio.FIRST_COMPLETED)
+                if not asking.done() and self._held.get(key) is this:
+                    await take_back(asker, ask.id, reason=GONE, too_late=GONE)
+                if leaving.done():
+                    if asking.done() and not asking.cancelled() and asking.exception() is None:
+                        asker.delivered(ask.id, error=GONE)
+                    return Response(status_code=204)  # nobody reads it
+                return _reply(called, ask, asking, asker)
         finally:
             if self._held.get(key) is this:
                 del self._held[key]
-            asking.cancel()
-            leaving.cancel()
 
 
-def _told(called: Called, ask: Ask, asking: asyncio.Future[Answer], asker: Asker) -> Response:
+def _reply(called: Called, ask: Ask, asking: asyncio.Future[Answer], asker: Asker) -> Response:
     async def delivered() -> None:
         asker.delivered(ask.id)
 

@@ -21,6 +21,7 @@ from handraise.agents._programs import last_words
 from handraise.agents.amp.attach import Called
 from handraise.agents.amp.translate import AGENT, from_answer, is_same_call, to_ask, told_later
 from handraise.errors import AgentFailed, HandraiseError, ProcessFailed
+from handraise.tasks import Tasks
 from handraise.transports.bodies import MOST_BYTES
 from handraise.transports.loose_json import text_of
 from handraise.transports.process import Process
@@ -228,12 +229,9 @@ class AmpSession:
             return from_answer(*granted)
         held = self._talk.hold(called.call, Held())
         waiting = self._talk.raise_hand(held, ask)
-        leaving = asyncio.ensure_future(reader.read())
-        either: set[asyncio.Future[Any]] = {waiting, leaving}
-        try:
+        async with Tasks() as tasks:
+            either: set[asyncio.Future[Any]] = {waiting, tasks.start(reader.read())}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
         if not waiting.done():
             await self._talk.withdraw(self._talk.take_held(lambda other: other is held), reason=NOT_TAKEN)
             return None

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from handraise.errors import (
     SettingsError,
     Withdrawn,
 )
+from handraise.tasks import Tasks
 from handraise.text.inert import inert
 from handraise.transports.jsonrpc import Id, JsonRpc, PeerGone, RpcError
 from handraise.transports.websocket import SocketGone, WebSocket
@@ -182,9 +183,11 @@ class Relay:
         self._grace = grace
         self._has_complained = False
         self._open: dict[str, _Request] = {}  # by the id of the ask; across connections
-        self._chores: set[asyncio.Task[None]] = set()  # what is still to be told to the desk
+        # What is still to be told to the desk.
+        self._chores = Tasks(complaint="codex: what became of a request was not told")
         # Of the connection there is.
         self._rpc: JsonRpc
+        self._tasks = Tasks()
         self._threads: dict[str, _Thread] = {}
         self._waiting: set[str] = set()  # threads that say so
         self._joined: dict[str, asyncio.Task[None]] = {}
@@ -217,10 +220,7 @@ class Relay:
     async def close(self) -> None:
         """Stop carrying. Nothing that is open is withdrawn; what is over already is still told to the desk."""
         self._open.clear()
-        if self._chores:
-            _, late = await asyncio.wait(self._chores, timeout=CHORES)
-            for task in late:
-                task.cancel()
+        await self._chores.close(within=CHORES)
 
     def _complain(self, words: str) -> None:
         """Once, until it works again."""
@@ -243,7 +243,7 @@ class Relay:
         for request in self._open.values():
             if not request.is_resolved:
                 request.wire, request.is_sent = None, False
-        listening = asyncio.create_task(self._rpc.listen())
+        listening = self._tasks.start(self._rpc.listen())
         try:
             async with asyncio.timeout(START):
                 await self._shake_hands()
@@ -256,10 +256,7 @@ class Relay:
             self._complain(f"its daemon could not be asked what is open: {words}")
             return False
         finally:
-            work = [listening, *self._joined.values(), *self._leaving.values()]
-            for task in work:
-                task.cancel()
-            await asyncio.gather(*work, return_exceptions=True)
+            await self._tasks.close()
         return True
 
     async def _shake_hands(self) -> None:
@@ -321,14 +318,14 @@ class Relay:
             is_attached = ask.id.startswith(f"{NAME}:{thread}:")  # the session of one that we started is another id
             is_open = ask.id in self._open or ask.id.rpartition("#")[0] in self._open
             if is_attached and not is_open and await self._reads_as_waiting(thread) is False:
-                self._chore(self._withdraw(ask, reason=MEANWHILE))
+                self._chores.start(self._withdraw(ask, reason=MEANWHILE))
 
     # Threads --------------------------------------------------------------------------------------------------------
 
     def _join(self, thread: str) -> None:
         """Hear what a thread asks, beginning with what is open there."""
         if thread not in self._joined:
-            self._joined[thread] = asyncio.create_task(self._resume(thread))
+            self._joined[thread] = self._tasks.start(self._resume(thread))
 
     async def _resume(self, thread: str) -> None:
         """Nothing is said but which thread, so that its settings stay those of the person."""
@@ -382,7 +379,7 @@ class Relay:
         self._heard.discard(thread)
         if (joining := self._joined.pop(thread, None)) is not None:
             joining.cancel()
-        leaving = self._leaving[thread] = asyncio.create_task(self._unsubscribe(thread))
+        leaving = self._leaving[thread] = self._tasks.start(self._unsubscribe(thread))
         leaving.add_done_callback(lambda done: self._has_left(thread, done))
 
     async def _unsubscribe(self, thread: str) -> None:
@@ -470,7 +467,7 @@ class Relay:
             return
         request.is_resolved = True
         self._rpc.forget(id)
-        self._chore(self._settle(request))
+        self._chores.start(self._settle(request))
 
     async def _settle(self, request: _Request) -> None:
         """A request that is resolved: learn how, where that can be seen, and tell the desk."""
@@ -635,7 +632,7 @@ class Relay:
             self._asker.delivered(request.ask.id, error=error)
             return
         outcome = request.outcome.result() if request.outcome.done() else None
-        self._chore(self._withdraw(request.ask, reason=reason, answer=outcome))
+        self._chores.start(self._withdraw(request.ask, reason=reason, answer=outcome))
 
     async def _withdraw(self, ask: Ask, *, reason: str, answer: Answer | None = None) -> None:
         too_late = FIRST if reason == IN_THE_TERMINAL else reason
@@ -649,16 +646,6 @@ class Relay:
         self._over[id] = None
         if len(self._over) > REMEMBERED:
             del self._over[next(iter(self._over))]
-
-    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._chores.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._chores.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("codex: what became of a request was not told", exc_info=error)
 
 
 def _is_waiting(status: Any) -> bool:

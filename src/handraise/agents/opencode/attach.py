@@ -34,6 +34,7 @@ from handraise.agents._attached import retire
 from handraise.agents.opencode.translate import AGENT, ASKED, SETTLED, from_answer, local_answer, request_of, to_ask
 from handraise.asks import Answer, Ask, Origin
 from handraise.errors import AlreadyAnswered, AskDoesNotFit, AskNotFound, HandraiseError, SettingsError, Withdrawn
+from handraise.tasks import Tasks
 from handraise.transports.bodies import TooLarge, read_body, until_gone
 from handraise.wire import BadBody, parse
 
@@ -100,6 +101,7 @@ class Terminals:
         self._hold = hold
         self._grace = grace
         self._back = back
+        self._asking = Tasks()  # each is ended by its call, or by what is done after the reply
         self._last: dict[tuple[str, str], object] = {}  # by token and ask: ids of two tokens may be the same
 
     def routes(self) -> Sequence[Route]:
@@ -129,18 +131,17 @@ class Terminals:
         asker: Asker = request.scope["asker"]
         key = request.scope["token"].name, ask.id
         this = self._last[key] = object()
-        asking = asyncio.ensure_future(asker.ask(ask))
-        hanging_up = asyncio.ensure_future(until_gone(request.receive))
+        asking = self._asking.start(asker.ask(ask))
         try:
-            await asyncio.wait({asking, hanging_up}, timeout=self._hold, return_when=asyncio.FIRST_COMPLETED)
+            async with Tasks() as tasks:
+                either: list[asyncio.Task[Any]] = [asking, tasks.start(until_gone(request.receive))]
+                await asyncio.wait(either, timeout=self._hold, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 self._forget(key, this)
                 return _outcome(ask, asking)
         except asyncio.CancelledError:
             asking.cancel()
             raise
-        finally:
-            hanging_up.cancel()
         # Also where nobody reads the reply: what is to be done then is the same, and it is done after the reply.
         return Response(status_code=204, background=BackgroundTask(self._see_off, asker, ask, asking, key, this))
 
