@@ -205,10 +205,10 @@ def _takes(kind: Any, metavar: str | None, *, several: bool) -> str:
 def cli_page() -> Iterator[str]:
     yield from head(
         "Commands",
-        "Every command has `--help` (`-h`) with the same words. `handraise --version` prints the version, "
-        "`handraise --install-completion` teaches your shell to complete commands and ids, and "
+        "Every command has `--help` (`-h`) with the same words. `handraise --version` prints the version. "
+        "`handraise --install-completion` lets your shell complete commands and ids, and "
         "`handraise --show-completion` prints what that would add.",
-        "A desk is looked for at `--url`, then `HANDRAISE_URL`, then the desk of `HANDRAISE_HOME`, then "
+        "Commands look for the desk at `--url`, then `HANDRAISE_URL`, then the desk of `HANDRAISE_HOME`, then "
         f"`{config.DEFAULT_URL}`.",
     )
     yield "## Exit codes"
@@ -224,7 +224,7 @@ EXIT_CODES = {
     "2": "usage: an option, a setting or an answer that does not fit; nothing was changed",
     "3": "something waits for a person, or `ask --timeout` ran out and the ask stays open",
     "4": "rejected: a person or policy said no",
-    "5": "no desk was reached; once one was, its restarts are waited for",
+    "5": "no desk was reached; a desk that was reached once is waited for while it restarts",
     "130": "Ctrl+C",
 }
 
@@ -421,36 +421,34 @@ POLICY = {
     "permission_policy": "Who decides a permission. Nothing here grants one.",
     "question_timeout": "Seconds until `on_timeout` decides, for questions and permissions. At most a year. "
     "Without it an ask waits until somebody answers.",
-    "on_timeout": "What happens then to a question. A permission is denied, whatever this says.",
+    "on_timeout": "What happens then to a question. A permission is always denied.",
 }
 
 RULES = {
     "tool": "A pattern for the tool: `shell`, `edit`, `read`, `fetch`, `mcp`, `plan`, `*`, or the agent's own name.",
     "action": "`allow`, `reject`, `ask` or `delegate`.",
-    "matches": "Arguments and what they look like, a table: a pattern, a list of them, `true` or `false`.",
+    "matches": "Arguments and their patterns, a table: a pattern, a list of patterns, `true` or `false`.",
     "agent": "Only for this agent; a pattern.",
     "context": "Only for the `thread` or only for a `subagent`.",
     "message": "What a rejected agent is told.",
-    "to": "The program that a `delegate` asks, a text, or a list with its arguments.",
-    "timeout": f"Seconds that it has, up to {LONGEST_TIMEOUT:.0f}. Default: {PATIENCE:.0f}.",
+    "to": "The program that decides for `delegate`: a text, or a list with its arguments.",
+    "timeout": f"Seconds that this program has, up to {LONGEST_TIMEOUT:.0f}. Default: {PATIENCE:.0f}.",
 }
 
 NOTIFY = {
-    "urls": "Addresses of a place that others read too, as Apprise writes them; a list.",
-    "urls_env": "A variable that holds such addresses, with blanks or ends of lines between, where the desk runs.",
-    "language": f"What messages are written in: {' or '.join(f'`{name}`' for name in LANGUAGES)}. Default: "
+    "urls": "Addresses of a place that others read too, in the form of Apprise; a list.",
+    "urls_env": "A variable of the desk that holds such addresses, with blanks or ends of lines between them.",
+    "language": f"The language of messages: {' or '.join(f'`{name}`' for name in LANGUAGES)}. Default: "
     f"`{LANGUAGES[0]}`.",
 }
-CHANNEL_OF_PERSON = (
-    "How the channel of that name knows this person: an id or a mail address. It may be there several times."
-)
+CHANNEL_OF_PERSON = "How the channel of that name knows this person: an id or a mail address. One for each channel."
 
 FILES = {
     "token": "the admin token of this home, readable by you alone",
-    "desk.json": "address and process of the desk that runs, and the key it proves itself with; gone when it has left",
+    "desk.json": "address and process of the running desk, and the key that proves who it is; removed when it ends",
     "desk.db": "the database, with `desk.db-wal` and `desk.db-shm` beside it while the desk runs",
     "desk.db.lock": "held by the one desk of this database",
-    "trusted.json": "which parts of projects you [trust](../howto/trust.md), as they were when you said so",
+    "trusted.json": "which parts of projects you [trust](../howto/trust.md), with their content at that time",
     "worker.lock": "held by the one process that runs the sessions of this home",
 }
 
@@ -464,43 +462,42 @@ def settings_page() -> Iterator[str]:
     yield from head(
         "Settings",
         "An option of a command counts most, then `handraise.toml`, then your own `config.toml`, then the default. "
-        "A setting that is not known ends the command with a sentence and exit code 2.",
+        "An unknown setting ends the command with an error and exit code 2.",
     )
     yield "## Variables"
     yield ""
     words = worded(tables.VARIABLES, variables(), "variables")
     yield from table(("variable", "meaning"), [(f"`{name}`", said) for name, said in words.items()])
-    yield "`NO_COLOR` and `FORCE_COLOR` are honoured. `XDG_CONFIG_HOME` and `XDG_DATA_HOME` move the default folders."
+    yield "`NO_COLOR` and `FORCE_COLOR` work as usual. `XDG_CONFIG_HOME` and `XDG_DATA_HOME` move the default folders."
     yield ""
     yield "## Files"
     yield ""
-    yield "`handraise.toml` is looked for in the folder you are in, then upwards; the first one counts. `config.toml`"
-    yield "is in your config folder, on Linux `~/.config/handraise/config.toml`. Both have the tables below. What a"
-    yield "`handraise.toml` forbids counts at once, the rest once you [trust](../howto/trust.md) it. A relative path in"
-    yield "a command begins in the folder of the file that names it."
+    yield "handraise looks for `handraise.toml` in the folder you are in, then in the folders above; the first one"
+    yield "counts. `config.toml` is in your config folder, on Linux `~/.config/handraise/config.toml`. Both have the"
+    yield "tables below. What a `handraise.toml` forbids counts at once. The rest counts after you"
+    yield "[trust](../howto/trust.md) it. A relative path in a command begins in the folder of the file that names it."
     yield ""
     yield "### [policy]"
     yield ""
-    yield "How what is asked from here is decided ([how to](../howto/policies.md)). `handraise ask`, `handraise start`"
-    yield "and the SDK send it along from the folder they work in; for a call over HTTP that names none, the desk's own"
-    yield "counts."
+    yield "Who decides asks from here ([how to](../howto/policies.md)). `handraise ask`, `handraise start` and the SDK"
+    yield "send the policy of the folder in which they work. A call over HTTP without a policy gets the desk's own."
     yield ""
     yield from table(("setting", "takes", "default", "meaning"), list(_policy_rows()))
     yield "### [desk]"
     yield ""
-    yield "Read by `handraise serve`, and in your own `config.toml` only: a project may not open your desk to others,"
-    yield "nor make it forget."
+    yield "For `handraise serve`, in your own `config.toml` only: a project may not open your desk to others, and may"
+    yield "not make it forget."
     yield ""
     yield from _settings_with_defaults(tables.DeskTable)
     yield "### [terminal]"
     yield ""
-    yield "How you are asked, in your own `config.toml` only ([how to](../howto/answer.md#in-full-mode))."
+    yield "How the prompt looks, in your own `config.toml` only ([how to](../howto/answer.md#in-full-mode))."
     yield ""
     yield from _settings_with_defaults(tables.TerminalTable)
     yield "### [[rules]]"
     yield ""
-    yield "What decides about permissions before a person is asked, one table a rule ([how to](../howto/rules.md)). A"
-    yield "project's rules that allow something count once the file is trusted."
+    yield "Rules decide permissions before a person is asked, one table for each rule ([how to](../howto/rules.md)). A"
+    yield "project's rules that allow something count after the file is trusted."
     yield ""
     rules = worded(RULES, set(RULE_FIELDS), "[[rules]]")
     yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in rules.items()])
@@ -512,14 +509,15 @@ def settings_page() -> Iterator[str]:
     yield "### [channels]"
     yield ""
     yield "A table for each place where people are told what waits, such as `[channels.notify]`, in your own"
-    yield "`config.toml` only. What else stands there is the channel's own. `handraise channels` says how each is."
+    yield "`config.toml` only. All other settings there are the channel's own. `handraise channels` shows the state of"
+    yield "each."
     yield ""
     yield from _settings(tables.ChannelTable)
-    yield "`[channels.notify]` tells people with a link ([how to](../howto/phone.md#notifications)):"
+    yield "`[channels.notify]` sends people a link ([how to](../howto/phone.md#notifications)):"
     yield ""
     notify = worded(NOTIFY, set(NOTIFY_FIELDS), "[channels.notify]")
     yield from table(("setting", "meaning"), [(f"`{name}`", said) for name, said in notify.items()])
-    yield "`[channels.linear]` has agents work on issues; its settings are [there](../howto/linear.md#settings)."
+    yield "`[channels.linear]` lets agents work on issues; see [its settings](../howto/linear.md#settings)."
     yield ""
     yield "### [people]"
     yield ""
@@ -529,8 +527,8 @@ def settings_page() -> Iterator[str]:
     yield from _settings(tables.PersonTable, NAME=CHANNEL_OF_PERSON)
     yield "### [models]"
     yield ""
-    yield "A table for each model that people may talk with, such as `[models.local]`, in your own `config.toml` only:"
-    yield "it says where your keys are sent ([how to](../howto/chat.md))."
+    yield "A table for each model that people may talk to, such as `[models.local]`, in your own `config.toml` only,"
+    yield "because it says where your keys are sent ([how to](../howto/chat.md))."
     yield ""
     yield from _settings(tables.ModelTable)
     yield "### [chat]"
@@ -580,13 +578,13 @@ def _toml(value: Any) -> str:
 # Events -----------------------------------------------------------------------------------------------------
 
 EVENTS = {
-    "asked": "An agent raised a hand, or a withdrawn ask was asked again.",
+    "asked": "An agent asked, or asked again what was withdrawn.",
     "answered": "It has an answer, from a person or from policy; `answer.by` says which.",
     "rejected": "A person or policy said no; `answer.reason` says why.",
     "withdrawn": "The agent stopped waiting; `withdrawn_reason` says why.",
     "delivered": "The agent took the answer, or `delivery_error` says why it did not.",
     "deadline_moved": "Somebody kept waiting; `deadline` and `remaining` are new.",
-    "unseen": "No channel could show it and nobody looks at the desk. It goes on waiting; `GET /v1/asks/{id}/showings` "
+    "unseen": "No channel could show it and nobody looks at the desk. It still waits; `GET /v1/asks/{id}/showings` "
     "says why.",
 }
 
@@ -599,66 +597,66 @@ def events_page() -> Iterator[str]:
     yield from head(
         "Events",
         "`GET /v1/events` streams them as server-sent events, `handraise watch --json` prints them one a line, and "
-        "`Desk().watch()` gives them as records of `handraise.events`. Each is told once, in order, with the whole "
-        "[ask](http.md#ask) as it was then.",
+        "`Desk().watch()` gives them as records of `handraise.events`. Each event comes once, in order, with the "
+        "whole [ask](http.md#ask) as it was then.",
     )
     words = worded(EVENTS, set(event_types()), "events")
     rows = [(f"`{name}`", f"`{event_types()[name].__name__}`", said) for name, said in words.items()]
     yield from table(("`type`", "record", "when"), rows)
-    yield "A newer desk may tell more of them. Read on past a type that you do not know; the SDK gives it as `Unknown`."
+    yield "A newer desk may have more of them. Skip a type that you do not know; the SDK gives it as `Unknown`."
     yield ""
     yield "## A frame"
     yield ""
     stream = document()["paths"]["/v1/events"]["get"]["responses"]["200"]["content"]["text/event-stream"]
     yield from code(stream["example"], "text")
     yield "`id` is the **cursor**: it grows with every event of a desk. Send the last one you have seen as"
-    yield "`Last-Event-ID`, or as `?after=`, and you miss nothing and hear nothing twice; 0 is the beginning. Without"
-    yield "either you hear what happens from now on, and the first frame has an `id` and no `data`: where you stand."
-    yield "`GET /v1/cursor` says the same. A line `: heartbeat` comes every 15 seconds,"
-    yield "with the `id` up to which there was nothing else for you."
+    yield "`Last-Event-ID`, or as `?after=`. Then you miss nothing and get nothing twice; 0 is the beginning. Without"
+    yield "either you get only new events. The first frame then has an `id` and no `data`: it is the current cursor,"
+    yield "which `GET /v1/cursor` returns too. A line `: heartbeat` comes every 15 seconds. Its `id` says up to which"
+    yield "event there was nothing else for you."
     yield ""
-    yield "Filters: `?session=`, `?run=`, `?worker=`. A token that may only ask names its `worker`."
+    yield "Filters: `?session=`, `?run=`, `?worker=`. A token that may only ask has to name its `worker`."
     yield ""
     yield "## Beside asks"
     yield ""
     yield "With `?also=checkpoints,sessions,runs,chats,showings`, or some of these, the stream says when one of them"
-    yield "may have changed: read it then. The first such frame comes at once and names all you asked for. Several"
-    yield "become one, and none has an `id`."
+    yield "may have changed. Then read it again. The first such frame comes at once and names all that you asked for."
+    yield "Several changes may become one frame, and these frames have no `id`."
     yield ""
     yield from _frame_of("Hint")
-    yield "With `chats` it tells, too, what replies of models grow by, as they are written. Append `text` where the"
-    yield "block is `offset` long, counted in UTF-16 code units, leave out what you have, and read the chat where"
-    yield "something is missing, also where you do not know the message or the block yet."
+    yield "With `chats` the stream also has the text of a model's reply while it is written. Append `text` if the block"
+    yield "is `offset` long, counted in UTF-16 code units. If you have a part of it already, leave that part out. If"
+    yield "something is missing, or you do not know the message or the block yet, read the chat."
     yield ""
     yield from _frame_of("Draft")
     yield "## A cursor that is too old"
     yield ""
-    yield "A desk with `keep_days` [forgets](../howto/audit.md#what-is-kept) its oldest events. A stream that resumes"
-    yield "from before what is left gets one event that is not about an ask, and then everything that is left:"
+    yield "A desk with `keep_days` [deletes](../howto/audit.md#what-is-kept) its oldest events. If a stream resumes"
+    yield "from a deleted one, it gets one event that is not about an ask, and then everything that is left:"
     yield ""
     told = document()["components"]["schemas"]["Pruned"]["examples"][0]
     frame = json.dumps(told, separators=(",", ":"))
     yield from code(f"id: {told['through']}\nevent: {told['type']}\ndata: {frame}", "text")
-    yield "What you know of asks may be too old by then: list them again with `GET /v1/asks`, and read on. Its `id` is"
-    yield "a cursor like any other, so after it you do not get it again. In Python `Desk().watch()` raises"
-    yield "`CursorTooOld` instead, and `handraise watch --json` ends with that sentence; handlers (`on_question`) and"
-    yield "`handraise watch` on a terminal look again by themselves. Whoever begins with 0 wants what there is: the"
-    yield "stream says it all the same, Python does not. Streams that are open notice nothing, and the surfaces below"
-    yield "do not tell it."
+    yield "What you know about asks may then be too old: list them again with `GET /v1/asks`, and continue to read. The"
+    yield "`id` is a cursor like any other, so after it you do not get this event again. In Python `Desk().watch()`"
+    yield "raises `CursorTooOld` instead, and `handraise watch --json` ends with that error. Handlers (`on_question`)"
+    yield "and `handraise watch` on a terminal list the asks again by themselves. A stream that begins with 0 gets this"
+    yield "event too; in Python, beginning with 0 raises nothing. Open streams do not get it, and neither do the routes"
+    yield "below."
     yield ""
     yield "## The trace of a run"
     yield ""
-    yield "`GET /v1/runs/{run}/trace` tells what happened in a run of a workflow, page by page: each event once, with"
-    yield "an `id`, the `run_id`, the `step_id` where it is about a step, and its `timestamp`. What its agents asked is"
-    yield "among them, by time. Read on with `next` of the page before as `after`; with `wait` it answers when there"
-    yield "is more. What was told never changes; questions and permissions go when the desk forgets their events."
+    yield "`GET /v1/runs/{run}/trace` returns what happened in a run of a workflow, page by page: each event once, with"
+    yield "an `id`, the `run_id`, the `step_id` if it is about a step, and its `timestamp`. The asks of its agents are"
+    yield "among them, by time. For the next page, send `next` as `after`; with `wait` it returns when there is more."
+    yield "Events never change. Questions and permissions disappear when the desk deletes their events."
     yield ""
     yield from table(("`type`", "when"), [(f"`{name}`", said) for name, said in trace.TYPES.items()])
-    yield "## Events of other people's surfaces"
+    yield "## Events in other formats"
     yield ""
-    yield "`GET /v1/sessions/{session}/events` tells the questions of one session as `question.requested` and"
-    yield "`question.resolved`. `GET /event` and `GET /global/event` tell them as an OpenCode server does. Both are"
-    yield "described in [OpenCode's clients](../howto/opencode-clients.md)."
+    yield "`GET /v1/sessions/{session}/events` streams the questions of one session as `question.requested` and"
+    yield "`question.resolved`. `GET /event` and `GET /global/event` stream them as an OpenCode server does. See"
+    yield "[OpenCode's clients](../howto/opencode-clients.md)."
     yield ""
 
 
@@ -694,7 +692,7 @@ def meanings() -> dict[str, str]:
     return said | {
         "SessionNotFound": "no session has that id",
         "Forbidden": "the token's scope is too small, or the Host or Origin is foreign",
-        "BadCall": "who calls a channel is not the place it says it is",
+        "BadCall": "a call to a channel does not come from the place that it names",
         "BadBody": "the query or the body cannot be read",
         "TooLarge": f"a body of more than {http.MOST_BYTES // 1024 // 1024} MiB",
         "WrongMethod": "the route takes another method; `Allow` names it",
@@ -717,8 +715,8 @@ def errors_page() -> Iterator[str]:
     yield from head(
         "Errors",
         'Over HTTP a refusal is `{"error": code, "message": one sentence, …facts}`. In Python the same code is an '
-        "exception with `code`, `message` and `fields`, whichever side of the wire it was raised on. At the command "
-        "line it is the sentence on standard error, and an [exit code](cli.md#exit-codes).",
+        "exception with `code`, `message` and `fields`, in the desk and in its clients. At the command line it is the "
+        "sentence on standard error, and an [exit code](cli.md#exit-codes).",
     )
     kinds = list(error_kinds())
     said = meanings()
@@ -739,8 +737,9 @@ def errors_page() -> Iterator[str]:
             )
         )
     yield from table(("code", "HTTP", "Python", "exit code", "what is the case", "facts"), rows)
-    yield "A row without a status is never told over HTTP. One without a Python name is a plain `HandraiseError` to the"
-    yield "SDK. A 503 comes with `Retry-After`; the SDK and the commands try again a few times by themselves."
+    yield "An error without a status never appears over HTTP. An error without a Python name is a plain"
+    yield "`HandraiseError` in the SDK. A 503 comes with `Retry-After`; the SDK and the commands try again a few times"
+    yield "by themselves."
     yield ""
     yield "## The tree"
     yield ""
@@ -755,7 +754,7 @@ def errors_page() -> Iterator[str]:
 # Agents -----------------------------------------------------------------------------------------------------
 
 SEEN = {
-    "driven": "our tests run the program itself, with a scripted model, and answer what it asks",
+    "driven": "our tests run the program itself, with a scripted model, and answer its asks",
     "replayed": "our tests replay what the program sent",
     "read": "known from the program and its documents; not run here",
 }
@@ -766,8 +765,8 @@ ADAPTERS = {name: agent for name, agent in _LOADED.items() if hasattr(agent, "ve
 def agents_page() -> Iterator[str]:
     yield from head(
         "Agents",
-        "Which program was run with this release of handraise, at which version, and how what it asks reaches the "
-        "desk. Other versions may work; `handraise agents` says where the installed one is newer or older.",
+        "Which program was run with this release of handraise, in which version, and how its asks reach the desk. "
+        "Other versions may work; `handraise agents` says if the installed one is newer or older.",
     )
     all_known = [known for agent in ADAPTERS.values() for known in agent.versions]
     words = worded(SEEN, {known.seen for known in all_known}, "what was seen")
@@ -785,22 +784,23 @@ def agents_page() -> Iterator[str]:
     yield ""
     clients = ", ".join(f"{known.title} {known.version}" for known in all_known if known.mcp)
     yield f"Any client can have [the tool](../howto/question-tool.md#by-mcp). Driven as clients of it: {clients}."
-    yield "Each called it, waited longer than one of its calls may take, and got the answer once."
+    yield "Each called it, waited longer than one call may take, and got the answer once."
     yield ""
 
 
 def _modes() -> Iterator[str]:
     yield "## Modes"
     yield ""
-    yield "What `--mode` becomes for each agent, in its own flags, settings or rules. An agent is not started in a mode"
-    yield "that it cannot be kept to. Without `--mode` its own configuration decides."
+    yield "What `--mode` sets for each agent, in its own flags, settings or rules. An agent is not started in a mode"
+    yield "that it cannot keep to. Without `--mode` its own configuration decides."
     yield ""
     modes: dict[str, Modes[Any]] = {name: agent.modes for name, agent in ADAPTERS.items()}
     rows = [(f"`{mode}`", means, *(_mode_cell(each, mode) for each in modes.values())) for mode, means in MODES.items()]
     yield from table(("mode", "what", *modes), rows)
-    yield "`read-only` and `workspace-write` hold whoever says yes: an agent that would ask for more may not ask there."
-    yield "The other modes say what is asked for. Our tests have OpenCode, Claude Code, Codex and Qwen Code try to"
-    yield "change files inside and outside of the working folder in each of their modes, and allow all that they ask."
+    yield "`read-only` and `workspace-write` hold even if somebody says yes: an agent that would ask for more may not"
+    yield "ask there. The other modes say what is asked for. In our tests OpenCode, Claude Code, Codex and Qwen Code"
+    yield "try to change files inside and outside of the working folder in each of their modes, and all that they ask"
+    yield "is allowed."
     yield ""
     for name, each in modes.items():
         if each.others:

@@ -38,9 +38,9 @@ SHORTEST_LEASE, LONGEST_LEASE = 1, 3600  # seconds
 VARIABLES: Mapping[str, str] = {
     "HANDRAISE_HOME": "Folder of the desk: token, database, address. Default: the platform's data folder, on Linux "
     "`~/.local/share/handraise`.",
-    "HANDRAISE_URL": "Where the desk is, for whoever calls it; [several](../howto/several-desks.md) have commas "
-    f"between them. Default: the desk of the home, else `{DEFAULT_URL}`.",
-    "HANDRAISE_TOKEN": "The token to call with. For `serve`: a token that is let in as admin while the desk runs. "
+    "HANDRAISE_URL": "Where the desk is, for commands and programs that call it; [several](../howto/several-desks.md) "
+    f"have commas between them. Default: the desk of the home, else `{DEFAULT_URL}`.",
+    "HANDRAISE_TOKEN": "The token to call with. For `serve`: a token that the desk accepts as admin while it runs. "
     "Default: the one in the home, which is sent only to the desk of that home.",
     "HANDRAISE_DATABASE": "`sqlite:///` and an absolute path; `sqlite:///:memory:`, which keeps nothing; or "
     "`postgresql://user@host/database`, whose tables are in the schema handraise unless `?schema=` names another. "
@@ -101,15 +101,15 @@ class DeskTable:
     allowed_hosts: Annotated[
         tuple[str, ...],
         Setting(
-            "Host names the desk answers to besides its address and loopback; a list.",
+            "Host names that the desk accepts besides its address and loopback; a list.",
             takes='a list of texts, as in ["desk.example.com"]',
         ),
     ] = ()
     address: Annotated[
         str | None,
         Setting(
-            "Where people, and the places of channels, open the desk from elsewhere, such as "
-            "`https://desk.example.com`. Without it, where it listens. It answers to that host name.",
+            "The address by which people and channels open the desk from elsewhere, such as "
+            "`https://desk.example.com`. The desk also accepts this host name. Default: where it listens.",
             takes="where people open it, as in https://desk.example.com",
             fits=is_address,
         ),
@@ -132,8 +132,8 @@ class DeskTable:
         float | None,
         Setting(
             "Days after which events, settled asks, and sessions and chats that are over are "
-            f"[pruned](../howto/audit.md#what-is-kept), 1 to {MOST_DAYS:,}. Without it they are kept for ever. "
-            "Open asks always stay.",
+            f"[pruned](../howto/audit.md#what-is-kept), 1 to {MOST_DAYS:,}. Without it they are kept forever. Open "
+            "asks always stay.",
             takes=f"a number of days from 1 to {MOST_DAYS}",
             fits=_between(1, MOST_DAYS),
         ),
@@ -141,7 +141,7 @@ class DeskTable:
     lease: Annotated[
         float,
         Setting(
-            "Seconds after which a worker that says nothing counts as dead, and others take over its runs, "
+            "Seconds after which a silent worker counts as dead and others take over its runs, "
             f"{SHORTEST_LEASE} to {LONGEST_LEASE:,}.",
             takes=f"a number of seconds from {SHORTEST_LEASE} to {LONGEST_LEASE}; every worker of a database has the "
             "same",
@@ -164,15 +164,15 @@ class TerminalTable:
     full: Annotated[
         bool,
         Setting(
-            "Redraw what is asked in place and take keys, as `--full` does for `watch`, `start` and `run`.",
+            "Show a card that is redrawn in place and takes keys, as `--full` does for `watch`, `start` and `run`.",
             takes=TRUE_OR_FALSE,
         ),
     ] = False
     language: Annotated[
         str | None,
         Setting(
-            f"What you are asked in: {' or '.join(f'`{name}`' for name in LANGUAGES)}. Without it the locale decides: "
-            "`LC_ALL`, `LC_MESSAGES`, `LANG`.",
+            f"The language of the prompt: {' or '.join(f'`{name}`' for name in LANGUAGES)}. Default: the locale "
+            "(`LC_ALL`, `LC_MESSAGES`, `LANG`).",
             takes=f"one of {', '.join(LANGUAGES)}",
             fits=LANGUAGES.__contains__,
         ),
@@ -193,14 +193,14 @@ class AgentTable:
     env: Annotated[
         Mapping[str, str],
         Setting(
-            "Variables that the program gets beside those of the desk, a table.",
+            "Variables that the program gets besides those of the desk, a table.",
             takes='a table of texts, as in { NAME = "value" }',
         ),
     ] = field(default_factory=dict)
     watch: Annotated[
         tuple[str, ...],
         Setting(
-            "Addresses where the agent runs already, which the desk listens to; a list.",
+            "Addresses of running agents that the desk listens to; a list.",
             takes='a list of texts, as in ["http://127.0.0.1:4096"]',
         ),
     ] = ()
@@ -213,7 +213,7 @@ class ChannelTable:
     kind: Annotated[
         str,
         Setting(
-            "Which channel it is, such as `notify`; the name of the table, unless it says another.",
+            "Which channel it is, such as `notify`. Default: the name of the table.",
             takes="the name of a channel, as in notify",
         ),
     ]
@@ -227,8 +227,8 @@ class PersonTable:
     may: Annotated[
         tuple[May, ...],
         Setting(
-            "What this person may decide where they are known: a list of "
-            f"{', '.join(f'`{name}`' for name in MAY)}. Default: all but `risky`.",
+            "What this person may decide in channels: a list of "
+            f"{', '.join(f'`{name}`' for name in MAY)}. Default: all except `risky`.",
             takes=f"a list of {', '.join(MAY)}",
         ),
     ] = USUALLY
@@ -247,15 +247,15 @@ class ModelTable:
 
     api: Annotated[
         Api,
-        Setting(f"{' or '.join(f'`{api}`' for api in APIS)}: what its server speaks.", takes=" or ".join(APIS)),
+        Setting(f"{' or '.join(f'`{api}`' for api in APIS)}: the API of its server.", takes=" or ".join(APIS)),
     ]
     model: Annotated[
-        str, Setting("The model, as its server calls it.", takes="a text, as its server calls it", fits=bool)
+        str, Setting("The name of the model at its server.", takes="a text, as its server calls it", fits=bool)
     ]
     url: Annotated[
         str | None,
         Setting(
-            "Where its server is. Default: the API's own house.",
+            "The address of its server. Default: the server of the company that made the API.",
             takes="a text that begins with http:// or https://",
             fits=lambda url: urlsplit(url).scheme in ("http", "https"),
         ),
@@ -264,7 +264,7 @@ class ModelTable:
         str | None,
         Setting(
             "The variable that holds the key, where the desk runs. Default: "
-            f"{' or '.join(f'`{name}`' for name in KEYS.values())} at the API's own house, and no key anywhere else.",
+            f"{' or '.join(f'`{name}`' for name in KEYS.values())} at that default server, and no key anywhere else.",
             takes="the name of a variable",
         ),
     ] = None
@@ -277,11 +277,13 @@ class ChatTable:
     model: Annotated[
         str | None,
         Setting(
-            "The model that a chat has unless it names another: a name under `[models]`. Default: the first one.",
+            "The model of a chat that names no other: a name under `[models]`. Default: the first one.",
             takes="a name under [models]",
         ),
     ] = None
-    instructions: Annotated[str, Setting("What every model is told besides how to ask; a text.", takes="a text")] = ""
+    instructions: Annotated[
+        str, Setting("A text that every model gets, besides the description of how to ask.", takes="a text")
+    ] = ""
     tools: Annotated[
         tuple[str, ...],
         Setting(
