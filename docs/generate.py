@@ -679,7 +679,9 @@ def error_kinds(kind: type[HandraiseError] = HandraiseError) -> Iterator[type[Ha
         "handraise.channels.",
         "handraise.client.",
     )
-    for below in kind.__subclasses__():
+    # Classes of one module keep their order. The order of modules must not depend on who imported them first.
+    order = sorted(kind.__subclasses__(), key=lambda below: (below.__module__ != errors.__name__, below.__module__))
+    for below in order:
         is_inner = below.__module__.startswith(inner) and below is not http.TooLarge
         if not below.__name__.startswith("_") and not is_inner:
             yield below
