@@ -1,4 +1,4 @@
-"""Makes docs/picture.svg, the picture of the README, from a real run.
+"""Makes docs/picture.svg, the picture of a terminal in docs/howto/answer.md, from a real run.
 
 A desk in a temporary home, `handraise ask` in one terminal of tmux and `handraise watch` in another; the keys are typed
 by tmux, and both screens are drawn as they were captured, colours and all. The temporary folder is shown as `~`. Needs
