@@ -916,6 +916,16 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
+HARD_WORDS = re.compile(r"\b(?:who|what|which)ever\b|\bthere(?:of|in|upon)\b", re.IGNORECASE)
+WRITTEN_BY_HAND = [page for page in PAGES if page.parent.name != "reference" and page.name != "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("page", [*WRITTEN_BY_HAND, ROOT / "AGENTS.md", ROOT / "docs" / "security.md"], ids=name_of)
+def test_pages_avoid_words_that_are_read_twice(page: Path) -> None:
+    found = HARD_WORDS.findall(prose(page))
+    assert not found, f"{page.name}: {found}; say who or what it is"
+
+
 def test_the_reference_is_what_the_code_says() -> None:
     stale = [name for name, text in GENERATE.pages() if (GENERATE.FOLDER / name).read_text() != text]
     assert not stale, "run `make docs`"
