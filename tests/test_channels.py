@@ -815,6 +815,9 @@ async def test_a_killed_desk_leaves_its_channels_to_the_other(tmp_path: Path, ne
         async with two.client() as http:
             await told(http.post("/v1/asks", json=body("before")), 201)
             await eventually(lambda: bool(posted("before")))
+            async with asyncio.timeout(PATIENCE):  # until the desk that posted it has written down where
+                while not (await told(http.get(path_of("before", "showings")), 200))["showings"]:
+                    await asyncio.sleep(0.01)
         states = {desk: await state(desk) for desk in (one, two)}
         assert sorted(states.values()) == ["elsewhere", "running"]
         killed, survivor = sorted((one, two), key=lambda desk: states[desk], reverse=True)
