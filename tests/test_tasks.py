@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from handraise.tasks import Tasks
+from handraise.tasks import Tasks, running
 
 
 async def forever(ended: list[str]) -> None:
@@ -49,3 +49,25 @@ async def test_one_that_breaks_is_logged_and_ends_no_other(caplog: pytest.LogCap
 async def test_a_task_may_close_its_own_owner() -> None:
     tasks = Tasks()
     await asyncio.wait_for(tasks.start(tasks.close()), 5.0)
+
+
+async def test_what_runs_beside_a_block_ends_with_it_however_the_block_ends() -> None:
+    begun: list[asyncio.Task[bool]] = []
+
+    async def block() -> None:
+        async with running(asyncio.Event().wait()) as task:
+            begun.append(task)
+            raise ValueError("of the block")
+
+    with pytest.raises(ValueError, match="of the block"):
+        await block()
+    assert begun[0].cancelled()
+
+
+async def test_whoever_awaits_what_runs_beside_a_block_sees_what_it_raises() -> None:
+    async def work() -> None:
+        raise ValueError("of the work")
+
+    async with running(work()) as task:
+        with pytest.raises(ValueError, match="of the work"):
+            await task

@@ -23,6 +23,7 @@ from handraise.events import Asked
 from handraise.people import People
 from handraise.tables.audit import source
 from handraise.tables.leases import Leases
+from handraise.tasks import Tasks, running
 from handraise.wire import channels as shapes
 from handraise.wire.plain import shape_of
 
@@ -85,7 +86,7 @@ class Channels:
         self._pause = pause
         self._troubles: dict[str, str] = {}
         self._running: set[str] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks()
 
     async def __aenter__(self) -> Self:
         for each in self._made.values():
@@ -95,15 +96,13 @@ class Channels:
                 work = self._keep(each.channel)
             else:
                 continue
-            self._tasks.append(asyncio.create_task(work, name=f"channel {each.name}"))
+            self._tasks.start(work)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     @property
     def people(self) -> People:
@@ -151,13 +150,11 @@ class Channels:
             if not await _is_ours(channel.name, leases):
                 await asyncio.sleep(leases.seconds / 3)
                 continue
-            running = asyncio.create_task(self._run(channel))
             try:
-                while await _is_ours(channel.name, leases):  # noqa: ASYNC110 - nobody tells us that a lease was lost
-                    await asyncio.sleep(leases.seconds / 3)
+                async with running(self._run(channel)):
+                    while await _is_ours(channel.name, leases):  # noqa: ASYNC110 - nobody tells us of a lost lease
+                        await asyncio.sleep(leases.seconds / 3)
             finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
                 self._troubles.pop(channel.name, None)
                 await leases.let_go(channel.name)
 

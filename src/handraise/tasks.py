@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, Self, TypeVar
 
-__all__ = ["Tasks"]
+__all__ = ["Tasks", "running"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,3 +51,10 @@ class Tasks:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and self._complaint:
             log.error("%s", self._complaint, exc_info=error)
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Run it for as long as the context is open, or shorter. What it raises, whoever awaits the task sees."""
+    async with Tasks() as tasks:
+        yield tasks.start(work)

@@ -11,6 +11,7 @@ from typing import Self
 
 from handraise.errors import StoreError
 from handraise.tables.leases import Leases
+from handraise.tasks import Tasks
 
 __all__ = ["Presence"]
 
@@ -26,19 +27,17 @@ class Presence:
         self._leases = leases
         self._lookers = 0
         self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     async def __aenter__(self) -> Self:
         if self._leases is not None:
-            self._task = asyncio.create_task(self._tell(self._leases), name="presence")
+            self._tasks.start(self._tell(self._leases))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     @contextmanager
     def looking(self) -> Iterator[None]:

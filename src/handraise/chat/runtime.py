@@ -24,6 +24,7 @@ from handraise.chat.transcript import ChatRecord, Said, Transcript, title_of
 from handraise.chat.writing import Asked, Draft, ModelFailed, Writer
 from handraise.errors import AlreadyAnswered, AskWithdrawn, ChatBusy, HandraiseError, SettingsError
 from handraise.stores import NO_EXTRA_WRITES, AlsoWrite
+from handraise.tasks import Tasks, running
 
 __all__ = ["Chats", "Piece"]
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 LEASE = 20_000  # milliseconds after which a reply that nobody goes on with is given up
 SAVE_EVERY = 1.0  # seconds, so that this much of a reply is lost at most
+END_WITHIN = 10.0  # seconds that the ends of replies have to be written when the desk closes
 LOOK_EVERY = 10.0  # seconds between two looks for replies that were given up, where several desks share a database
 ENDED = "The desk ended while this was written."
 
@@ -63,6 +65,7 @@ class Chats:
         self._listeners: list[Callable[[Piece], None]] = []
         self._wake = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
+        self._endings = Tasks(complaint="the end of a reply could not be written")
         self._hush: Callable[[], None] = lambda: None
 
     async def __aenter__(self) -> Self:
@@ -83,6 +86,7 @@ class Chats:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._endings.close(within=END_WITHIN)
         del self._broker.commit_hooks[AGENT]
         self._broker.forgetting.remove(self.transcript.forget)
         await self._writer.__aexit__(kind, value, trace)
@@ -241,11 +245,12 @@ class Chats:
     async def _write(self, chat: ChatRecord, said: Said) -> None:
         draft = Draft(grown=lambda place, offset, text: self._tell(Piece(said.chat, said.id, place, offset, text)))
         self._drafts[said.id] = draft
-        saving = asyncio.create_task(self._save(said, draft))
         state, asked = "done", None
         try:
-            before = [each for each in await self.transcript.messages(chat.id) if _counts(each) and each.id < said.id]
-            asked = await self._writer.reply(chat.model, before, draft)
+            async with running(self._save(said, draft)):
+                told = await self.transcript.messages(chat.id)
+                before = [each for each in told if _counts(each) and each.id < said.id]
+                asked = await self._writer.reply(chat.model, before, draft)
         except asyncio.CancelledError:
             state = "stopped"
             if said.id not in self._stopped:
@@ -258,9 +263,7 @@ class Chats:
             log.exception("a reply in chat %s broke", chat.id)
             state = "failed"
             draft.refuse(f"this reply broke off: {type(broken).__name__}; the desk's log says more")
-        finally:
-            saving.cancel()
-        await asyncio.shield(asyncio.ensure_future(self._end(said, draft, asked, state=state)))
+        await asyncio.shield(self._endings.start(self._end(said, draft, asked, state=state)))
 
     async def _end(self, said: Said, draft: Draft, asked: Asked | None, *, state: str) -> None:
         try:

@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from handraise.errors import HandraiseError, ProcessFailed, SettingsError, WorkflowBroken, WorkflowNotFound
 from handraise.policies import policy_for
+from handraise.tasks import running
 from handraise.text.inert import inert
 from handraise.transports.launcher import descendants
 from handraise.transports.process import Process
@@ -430,11 +431,8 @@ class _Child:
             raise StepFailed(f"what it takes is more than {LONGEST_LINE >> 20} MiB as JSON")
         self._reply = asyncio.get_running_loop().create_future()
         try:
-            sending = asyncio.create_task(self._send(line))
-            try:
+            async with running(self._send(line)):
                 reply = await self._answer(within=within, number=self._number)
-            finally:
-                sending.cancel()
         except BaseException:
             self._broke("was ended")
             raise
@@ -446,14 +444,12 @@ class _Child:
 
     async def _answer(self, *, within: float | None, number: int) -> Mapping[str, Any]:
         assert self._reply is not None
-        watching = asyncio.create_task(self._watch())
         try:
-            async with asyncio.timeout(within):
+            async with running(self._watch()), asyncio.timeout(within):
                 line = await self._reply
         except TimeoutError:
             raise _Ended(f"took longer than {within:g} s and was ended") from None
         finally:
-            watching.cancel()
             self._reply = None
         self.last_size = len(line)
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from handraise.errors import WorkflowBroken, WorkflowNotFound, WorkflowNotTrusted
+from handraise.tasks import Tasks
 from handraise.trust import Part, Trust, notice, workflow_part
 from handraise.workflow.author import MayLoad
 from handraise.workflow.flow import Author, Flow
@@ -73,7 +74,8 @@ async def found_in(
 ) -> AsyncGenerator[tuple[Path, Flow | WorkflowBroken | WorkflowNotTrusted], None]:
     """Every workflow with its file; for a file that cannot be loaded, why. A file that hangs holds up no other."""
     paths = [file for folder in folders for file in files_in(folder)[0]]
-    looking = [asyncio.create_task(_look(file, files)) for file in paths]
+    tasks = Tasks()
+    looking = [tasks.start(_look(file, files)) for file in paths]
     end = asyncio.get_running_loop().time() + WITHIN
     try:
         for file, task in zip(paths, looking, strict=True):
@@ -84,8 +86,7 @@ async def found_in(
             for flow in task.result():
                 yield file, flow
     finally:
-        for task in looking:
-            task.cancel()
+        await tasks.close()
 
 
 async def _look(file: Path, files: Files) -> Sequence[Flow | WorkflowBroken | WorkflowNotTrusted]:

@@ -21,6 +21,7 @@ from handraise.channels.terminal.keyboard import Keyboard
 from handraise.channels.terminal.painting import Painted, Painter, height, title_line
 from handraise.channels.terminal.reading import Wait
 from handraise.errors import HandraiseError
+from handraise.tasks import running
 from handraise.text.inert import inert
 
 if TYPE_CHECKING:
@@ -108,13 +109,9 @@ class FullKeyboard:
                 news.set()
 
         line = f"── {self.t('terminal.kept', count=kept)} "
-        async with self.showing(_one_line(line), on_key=pressed) as running:
-            waiting = asyncio.ensure_future(news.wait())
-            try:
-                await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waiting.cancel()
-            if running.done():
+        async with self.showing(_one_line(line), on_key=pressed) as shown, running(news.wait()) as waiting:
+            await asyncio.wait({shown, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if shown.done():
                 raise EOFError
         return steps
 

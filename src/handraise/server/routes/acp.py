@@ -54,6 +54,7 @@ from handraise.server.routes import RouteGroup
 from handraise.server.routes.api import json_response
 from handraise.server.stream import LAST_EVENT_ID, stream
 from handraise.stores import Query
+from handraise.tasks import running
 from handraise.transports.bodies import until_gone
 from handraise.wire import BadBody, check_values
 from handraise.wire.acp import AcpServer, AcpServers
@@ -309,18 +310,13 @@ class Acp:
 
     async def _held(self, call: Call, request: Request) -> None:
         """Until the agent has responded, however long that takes. Raises Gone, and Overloaded where the desk stops."""
-        hung_up = asyncio.ensure_future(until_gone(request.receive))
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        try:
+        async with running(until_gone(request.receive)) as hung_up, running(self._stopping.wait()) as stopping:
             until: list[asyncio.Future[Any]] = [call.response, hung_up, stopping]
             await asyncio.wait(until, return_when=asyncio.FIRST_COMPLETED)
             if hung_up.done():
                 raise Gone
             if not call.response.done():
                 raise Overloaded("the desk is stopping, and the agent with it")
-        finally:
-            hung_up.cancel()
-            stopping.cancel()
 
     # Agents ---------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ connections and says what is wrong with them.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from typing import Any
@@ -56,6 +55,7 @@ from handraise.stores.postgres.connecting import (
 from handraise.stores.postgres.following import PAGE, Follower
 from handraise.stores.postgres.reading import Reader
 from handraise.stores.postgres.writing import MOST_WAITING, Alter, Free, Open, Step, Writer, numbered
+from handraise.tasks import Tasks
 from handraise.wire import Stored, StoredEvent
 
 __all__ = ["MOST_WAITING", "Patience", "PostgresStore", "plugin"]
@@ -99,7 +99,7 @@ class PostgresStore:
             self._connector, troubles=self._troubles, follower=self._follower, fetch=self._reader.fetch
         )
         self._version = ""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks()
 
     @classmethod
     async def open_address(cls, address: str, *, patience: Patience = _DEFAULT_PATIENCE) -> PostgresStore:
@@ -123,10 +123,10 @@ class PostgresStore:
             listener = await self._follower.listening_connection()
         except UNUSABLE as problem:
             raise connector.explain(problem) from None
-        self._tasks.append(asyncio.create_task(self._follower.listen(listener)))
+        self._tasks.start(self._follower.listen(listener))
         self._follower.told = await self.cursor()
-        self._tasks.append(asyncio.create_task(self._writer.run()))
-        self._tasks.append(asyncio.create_task(self._follower.follow()))
+        self._tasks.start(self._writer.run())
+        self._tasks.start(self._follower.follow())
 
     @classmethod
     async def look(cls, address: str) -> Seen:
@@ -348,9 +348,7 @@ class PostgresStore:
 
     async def _let_go(self) -> None:
         self._connector.is_closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         self._reader.close()
         await self._writer.close()
 
