@@ -245,6 +245,29 @@ class _MuteSession(ScriptedSession):
         raise AssertionError("nobody sets it")
 
 
+async def test_an_adapter_that_breaks_while_it_is_aborted_does_not_keep_a_silent_turn_alive(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck = _Stuck()
+    async with an_office(store, stuck, tmp_path) as office:
+        session = await office.start("hello", stale_after=60.0)
+        await asyncio.wait_for(stuck.began.wait(), PATIENCE)
+        await office.clock.advance(61)
+        assert (await office.until(session.id, "failed")).error == "no sign of life for 60 s"
+    assert "could not be aborted" in caplog.text
+
+
+class _Stuck(_Mute):
+    async def open(self, asker: Asker, start: Start) -> ScriptedSession:
+        self.began.set()
+        return _StuckSession(self, asker, start)
+
+
+class _StuckSession(_MuteSession):
+    async def abort(self) -> None:
+        raise RuntimeError("the adapter broke")
+
+
 async def test_what_cannot_be_started_is_said_at_once(office: Office) -> None:
     with pytest.raises(PluginNotFound, match="no 'clippy'"):
         await office.worker.create(NewSession(agent="clippy", prompt="hello"))
