@@ -71,7 +71,9 @@ ASKS = {
     "harmless": wanting(command="git status", input={"command": "git status"}),
     "hidden": wanting(command="echo a\u202e\tb \n second ", summary="Say\u200b hello"),
     "unknown arguments": wanting(tool="mcp__bank__pay", input={"to": "eve", "sum": 10**6}, summary=LIE),
-    "change": wanting(tool="Edit", paths=("a.py",), diff=DIFF, input={"file_path": "a.py", "mode": "push --force"}),
+    "change": wanting(
+        tool="Edit", paths=("a.py",), diff=DIFF, input={"file_path": "a.py", "mode": "push --force", "line": 5}
+    ),
     "change unseen": wanting(tool="Write", paths=("a.py", "b.py")),
     "long": wanting(command="rm -rf " + "x/" * 30_000 + "end", summary=LIE),
     "long change": wanting(tool="Edit", paths=("a.py",), diff="--- a.py\n+++ a.py\n" + "+line\n" * 3_000, summary=LIE),
@@ -244,6 +246,12 @@ def test_what_a_part_says_already_is_not_said_again_as_the_agents_word() -> None
     assert to_card(wanting(command="git status", summary="Look")).claim == "Look"
 
 
+def test_numbers_that_a_diff_does_not_show_are_arguments() -> None:
+    card = to_card(wanting(tool="Edit", paths=("a.py",), diff=DIFF, input={"line": 5, "deep": {"mode": [511]}}))
+    arguments = card.named("arguments")
+    assert arguments is not None and arguments.value == {"line": 5, "deep": {"mode": [511]}}
+
+
 def test_a_path_says_where_its_link_leads() -> None:
     permission = ASKS["everything"].permission
     assert permission is not None
@@ -305,6 +313,7 @@ def told(ask: Ask) -> dict[str, Any]:
                 "parts": ["command", "commands", "paths", "url", "diff", "arguments"],
                 "arguments": ["then", "deep"],
                 "elsewhere": [0],
+                "host": "evil.example",
                 "claim": True,
             },
         ),
@@ -325,7 +334,8 @@ def told(ask: Ask) -> dict[str, Any]:
         (
             "address",
             {
-                "heading": {"key": "perm.title.fetch", "host": "docs.example"},
+                "heading": {"key": "perm.title.fetch"},
+                "host": "docs.example",
                 "parts": ["url", "arguments"],
                 "arguments": ["method"],
             },

@@ -125,6 +125,7 @@ class Card:
     heading: Heading
     parts: tuple[Part, ...] = ()  # what it is about, in the order in which it is read
     cwd: str | None = None
+    host: str | None = None  # of its address, where programs agree which host that names
     tool: str = ""
     claim: str = ""  # what the agent says that it does, where no part says the same. It may lie, so it comes second
     lacks_diff: bool = False  # files are to be changed, and the agent does not show how
@@ -176,13 +177,15 @@ def to_card(ask: Ask, judged: Judgement | None = None, *, now: datetime | None =
     permission, silence = ask.permission, silence_of(ask, now=now)
     if permission is None:
         return Card(ask=ask, heading=Heading("link.asks", {"agent": ask.origin.agent}), silence=silence)
+    host = _host(permission.url) if permission.url else None
     judged = judged or Judgement(ask.risks or (), ask.commands, ask.doubt, ask.only_at_desk)
     parts = parts_of(permission, commands=judged.commands)
     return Card(
         ask=ask,
-        heading=_heading(permission, agent=ask.origin.agent),
+        heading=_heading(permission, agent=ask.origin.agent, host=host),
         parts=parts,
         cwd=permission.cwd or ask.origin.cwd,
+        host=host,
         tool=permission.tool,
         claim="" if _says(parts, permission.summary) else permission.summary,
         lacks_diff=permission.diff is None and _changes_files(permission),
@@ -283,7 +286,7 @@ def is_longer(permission: Permission, longest: int) -> bool:
 # What the agent wants, in a sentence ------------------------------------------------------------------------
 
 
-def _heading(permission: Permission, *, agent: str) -> Heading:
+def _heading(permission: Permission, *, agent: str, host: str | None) -> Heading:
     who, tool, paths = {"agent": agent}, permission.tool.casefold(), permission.paths
     if permission.is_plan:
         return Heading("perm.title.plan", who)
@@ -295,7 +298,7 @@ def _heading(permission: Permission, *, agent: str) -> Heading:
         texts = {**who, "path": paths[0]}
         return Heading("perm.title.readMore", texts, len(paths) - 1) if paths[1:] else Heading("perm.title.read", texts)
     if permission.url and tool in _FETCHES:
-        return Heading("perm.title.fetch", {**who, "host": _host(permission.url)})
+        return Heading("perm.title.fetch", {**who, "host": host or permission.url})
     return Heading("perm.title.tool", {**who, "tool": permission.tool})
 
 
@@ -325,13 +328,12 @@ def _ends(path: str) -> Iterator[str]:
         yield end
 
 
-def _host(url: str) -> str:
-    """The host of an address, or all of it where programs do not agree which host it names."""
+def _host(url: str) -> str | None:
     with suppress(ValueError):
         parts = urlsplit(url)
         if parts.hostname and "\\" not in url and _ADDRESSED.fullmatch(parts.netloc.rpartition("@")[2]):
             return parts.hostname
-    return url
+    return None
 
 
 # Questions and time -----------------------------------------------------------------------------------------

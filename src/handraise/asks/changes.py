@@ -107,7 +107,7 @@ class _Shown:
             return [each for each in left if each is not None] or None
         if isinstance(value, str):
             return None if self._has(value, unchanged) else value
-        return value if value is True or isinstance(value, Mapping | list | tuple) else None
+        return None if value is False else value
 
     def _of_object(self, value: Mapping[str, Any], *, depth: int) -> dict[str, Any] | None:
         unchanged = _lines_of(value, _OLD) & _lines_of(value, _NEW)

@@ -233,11 +233,7 @@ _OF_PERMISSIONS: Schema = {
         "properties": {
             "heading": {
                 "type": "object",
-                "properties": {
-                    "key": {"type": "string"},
-                    "count": {"type": "integer", "minimum": 0},
-                    "host": {"type": "string"},
-                },
+                "properties": {"key": {"type": "string"}, "count": {"type": "integer", "minimum": 0}},
                 "required": ["key"],
                 "description": "What the agent wants: a key of the word catalogue, and what the ask does not say.",
             },
@@ -256,6 +252,10 @@ _OF_PERMISSIONS: Schema = {
                 {"type": "integer", "minimum": 0},
                 "Places in `permission.paths` where a link leads elsewhere: see `permission.resolved`.",
             ),
+            "host": {
+                "type": "string",
+                "description": "Of `permission.url`, where programs agree which host that names.",
+            },
             "claim": {
                 "type": "boolean",
                 "description": "`permission.summary` says something that no part says. It may be a lie.",

@@ -150,8 +150,7 @@ def _card_fields(card: Card) -> dict[str, Any]:
     """A card as it is told: it names fields of its ask, and repeats none of their texts."""
     permission, heading = card.ask.permission, card.heading
     assert permission is not None
-    host = heading.texts.get("host")
-    about = {"key": heading.key, "count": heading.count, "host": None if host == permission.url else host}
+    about = {"key": heading.key, "count": heading.count}
     shown = card.named("paths")
     places = zip(permission.paths, () if shown is None else shown.texts, strict=False)
     elsewhere = [at for at, (path, there) in enumerate(places) if path != there]
@@ -161,6 +160,7 @@ def _card_fields(card: Card) -> dict[str, Any]:
         "arguments": _keys(card.named("arguments")),
         "approved": _keys(card.named("approved")),
         "elsewhere": elsewhere,
+        "host": card.host,
         "claim": bool(card.claim),
         "lacks_diff": card.lacks_diff,
         "notification": card.fits_notification,

@@ -59,7 +59,7 @@ function OnePart({ part, ask, card }) {
   if (part === 'paths') return html`<${Paths} permission=${permission} elsewhere=${card.elsewhere ?? []} />`;
   if (part === 'url')
     return html`<div class="object" dir="ltr" data-object="url">
-      ${card.heading.host && html`<strong>${revealed(card.heading.host)}</strong><br />`}<code>${exact(url)}</code>
+      ${card.host && html`<strong>${revealed(card.host)}</strong><br />`}<code>${exact(url)}</code>
     </div>`;
   if (part === 'diff') return html`<${Diff} text=${diff} paths=${paths} link=${href('diff', ask.id)} />`;
   if (part === 'approved') {

@@ -28,7 +28,7 @@ function older({ permission, commands }) {
 export function titleOf(ask) {
   const agent = short(ask.origin.agent);
   if (!ask.permission) return agent;
-  const { key, count, host } = cardOf(ask).heading;
+  const { heading: { key, count }, host } = cardOf(ask);
   const { tool, paths, url } = ask.permission;
   const values = { agent, tool: short(tool), path: short(paths[0] ?? ''), host: short(host ?? url ?? '') };
   return t(key, count === undefined ? values : { ...values, count });

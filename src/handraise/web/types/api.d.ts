@@ -59,7 +59,6 @@ export interface Ask {
     heading: {
       key: string;
       count?: number;
-      host?: string;
     };
     /** What it is about, in the order in which it is read. */
     parts: ("plan" | "command" | "commands" | "paths" | "url" | "diff" | "arguments" | "approved")[];
@@ -69,6 +68,8 @@ export interface Ask {
     approved?: string[];
     /** Places in `permission.paths` where a link leads elsewhere: see `permission.resolved`. */
     elsewhere?: number[];
+    /** Of `permission.url`, where programs agree which host that names. */
+    host?: string;
     /** `permission.summary` says something that no part says. It may be a lie. */
     claim?: boolean;
     /** Files are to be changed, and the agent does not show how. */
