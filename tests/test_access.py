@@ -59,6 +59,7 @@ ROUTES = [
     ("GET", "/v1/channels/linear/places"),
     ("POST", "/v1/channels/linear/test"),
     ("POST", "/v1/deliveries"),
+    ("POST", "/v1/leases"),
     ("GET", "/v1/events"),
     ("GET", "/v1/cursor"),
     ("GET", "/v1/sessions"),

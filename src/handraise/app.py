@@ -25,6 +25,7 @@ import uvicorn
 
 from handraise.agents import SECRETS, AgentSettings
 from handraise.broker import Broker
+from handraise.broker.askers import watch_askers
 from handraise.broker.counts import Lag
 from handraise.broker.presence import Presence
 from handraise.channels import ChannelSettings
@@ -464,7 +465,7 @@ async def _assemble(
         app=app,
         broker=broker,
         sign_in=sign_in,
-        chores=[partial(_beat, broker), lag.watch, attached.retire],
+        chores=[partial(_beat, broker), partial(watch_askers, broker), lag.watch, attached.retire],
         let_go=partial(_let_go, broker, worker, mcp, acp, runs, wires),
     )
 

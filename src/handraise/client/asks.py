@@ -54,15 +54,21 @@ class Asks:
             raise Withdrawn(settled)
         return settled.answer
 
-    async def open(self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False) -> Ask:
-        """Raise a hand without waiting."""
+    async def open(
+        self, ask: Ask, *, handling: Handling | None = None, ordinal: bool = False, worker: str | None = None
+    ) -> Ask:
+        """Raise a hand without waiting. `worker` is the name by which the caller waits for it."""
         if ordinal:  # what the agent has taken is over, also if that is not told yet
             await self._deliveries.send()
-        return await self._open(ask, handling=handling, ordinal=ordinal)
+        return await self._open(ask, handling=handling, ordinal=ordinal, worker=worker)
 
-    async def _open(self, ask: Ask, *, handling: Handling | None, ordinal: bool = False) -> Ask:
+    async def _open(
+        self, ask: Ask, *, handling: Handling | None, ordinal: bool = False, worker: str | None = None
+    ) -> Ask:
         ask = await resolve(ask)  # whoever asks through us is on this machine
         body = {**ask_fields(ask), **(handling_fields(handling) if handling else {}), "ordinal": ordinal}
+        if worker is not None:
+            body["worker"] = worker
         try:
             content = json.dumps(body, ensure_ascii=False).encode()
         except (

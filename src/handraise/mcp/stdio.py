@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 
 from handraise.client import Client
 from handraise.config import load, warn_of_untrusted
+from handraise.mcp.lease import Leased
 from handraise.mcp.server import caller_of, make_server
 from handraise.mcp.tools import Place, Result, Tools
 
@@ -46,8 +47,9 @@ async def serve(*, url: str | None = None, session: str | None = None, limit: fl
     warn_of_untrusted(settings)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(url, settings=settings))
+        leased = Leased(client)
         tools = Tools(
-            client,
+            leased,
             tasks=await stack.enter_async_context(asyncio.TaskGroup()),
             handling=lambda: load().handling,  # read for each ask: what was changed counts at once
             reach=partial(client.call, "GET", "/healthz"),  # a desk that was reached is waited for from then on
@@ -55,6 +57,7 @@ async def serve(*, url: str | None = None, session: str | None = None, limit: fl
         stack.push_async_callback(tools.leave)
         async with asyncio.TaskGroup() as tasks:
             leaving = tasks.create_task(_leave_on_signal(stack))
+            keeping = tasks.create_task(leased.keep())
             async with stdio_server() as (incoming, outgoing):
                 wire = _Wire(outgoing, tools=tools)
 
@@ -67,6 +70,7 @@ async def serve(*, url: str | None = None, session: str | None = None, limit: fl
                 server = make_server(call)
                 await server.run(incoming, wire, server.create_initialization_options())
             leaving.cancel()
+            keeping.cancel()
 
 
 async def _leave_on_signal(stack: AsyncExitStack) -> None:

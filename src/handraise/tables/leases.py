@@ -1,4 +1,4 @@
-"""What one of several desks on a database has for the next seconds: a channel that it runs, people who look at it.
+"""What somebody has for the next seconds: a desk the channel that it runs, a program the asks that it waits for.
 
 Whoever says nothing for that long has it no more.
 """
@@ -11,9 +11,10 @@ from contextlib import suppress
 from handraise.errors import StoreError
 from handraise.stores import Database
 
-__all__ = ["Leases"]
+__all__ = ["AskLeases", "Leases"]
 
 SOON = 2.0  # seconds
+_ASKS = "asks:"
 
 
 class Leases:
@@ -47,3 +48,34 @@ class Leases:
         """What any desk has now."""
         rows = await self._database.read(f"select name from leases where lease_until >= {self._database.clock}")  # noqa: S608
         return [name for (name,) in rows]
+
+
+class AskLeases:
+    """Programs that ask, each under the name by which it waits. They say again and again that they are there."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def renew(self, worker: str, *, owner: str, seconds: float) -> None:
+        """`owner` is that of its token: a name counts among the asks of that token alone."""
+        await self._database.write(
+            f"insert into leases (name, owner, lease_until) values (?, ?, {self._database.clock} + ?) "  # noqa: S608 - our own clock
+            "on conflict (name) do update set lease_until = excluded.lease_until",
+            f"{_ASKS}{owner}:{worker}",
+            owner,
+            round(seconds * 1000),
+        )
+
+    async def gone(self) -> list[tuple[str, str]]:
+        """`(worker, owner)` of those that have been silent for too long."""
+        rows = await self._database.read(
+            f"select name, owner from leases where name like '{_ASKS}%' and lease_until < {self._database.clock}"  # noqa: S608
+        )
+        return [(name.removeprefix(f"{_ASKS}{owner}:"), owner) for name, owner in rows]
+
+    async def forget(self, worker: str, *, owner: str) -> None:
+        """Unless it is there again."""
+        await self._database.write(
+            f"delete from leases where name = ? and lease_until < {self._database.clock}",  # noqa: S608
+            f"{_ASKS}{owner}:{worker}",
+        )

@@ -226,6 +226,27 @@ class DeliveriesBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseBody:
+    """What `POST /v1/leases` takes."""
+
+    worker: Annotated[Annotated[Name, Limits(pattern=NO_CONTROLS)], Doc("The `worker` of the asks that it waits for.")]
+    seconds: Annotated[
+        Annotated[float, Limits(ge=10, le=3_600, allow_inf_nan=False)],
+        Doc("How long it may say nothing before its open asks are withdrawn."),
+    ]
+
+    EXAMPLE: ClassVar[Any] = {"worker": "ci-7", "seconds": 120}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    worker: str
+    seconds: float
+
+    EXAMPLE: ClassVar[Any] = {"worker": "ci-7", "seconds": 120.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asks:
     asks: tuple[Ask, ...]
     next: str | None = None

@@ -48,6 +48,7 @@ from handraise.server.http import (
 )
 from handraise.server.routes import Parts, RouteGroup
 from handraise.stores import SETTLED, Query
+from handraise.tables.leases import AskLeases
 from handraise.tables.links import DAY
 from handraise.tables.tokens import OWNED, Token
 from handraise.wire import LARGE, BadBody, Stored, parse, parse_ask_body, time_text
@@ -57,6 +58,8 @@ from handraise.wire.asks import (
     AskBody,
     Asks,
     DeliveriesBody,
+    Lease,
+    LeaseBody,
     LinkBody,
     RejectBody,
     Reported,
@@ -488,6 +491,25 @@ class AskRoutes:
         unknown = [entry.id for entry, stored in zip(body.deliveries, reported, strict=True) if stored is None]
         await send_json(send, encode(Reported(reported=len(reported) - len(unknown), unknown=tuple(unknown))))
 
+    @declare(
+        "POST /v1/leases",
+        id="renew_a_lease",
+        summary="Say that a program which asks is there. Once it says nothing for so long, its open asks are withdrawn",
+        tag=ASKS,
+        scope="ask",
+        body=LeaseBody,
+        replies={200: (Lease, "It counts as there for so many seconds from now on.")},
+        refusals=(BadBody, TooLarge, StoreFailed),
+    )
+    async def leases(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /v1/leases`: a program that asks is there. What it asked is withdrawn once it says nothing any more."""
+        if scope["method"] != "POST":
+            raise WrongMethod("use POST", allow="POST")
+        token = require(scope, "ask")
+        body = parse(LeaseBody, await read_body(scope, receive))
+        await AskLeases(self._broker.store).renew(body.worker, owner=token.owner, seconds=body.seconds)
+        await send_json(send, encode(Lease(worker=body.worker, seconds=body.seconds)))
+
     async def _seen(self, token: Token, id: str) -> Stored:
         """The ask that this caller means by an id, if it may see it. An ask of its own comes first."""
         store = self._broker.store
@@ -539,7 +561,7 @@ def who(token: Token, *, by: str | None, via: str | None) -> tuple[str, str]:
 
 def _hot(desk: Parts) -> Mapping[str, Any]:
     routes = AskRoutes(desk.broker)
-    return {"/v1/asks": routes, "/v1/asks/": routes, "/v1/deliveries": routes.deliveries}
+    return {"/v1/asks": routes, "/v1/asks/": routes, "/v1/deliveries": routes.deliveries, "/v1/leases": routes.leases}
 
 
 plugin = RouteGroup(handlers=(AskRoutes,), hot=_hot)

@@ -157,6 +157,14 @@ export interface Delivery {
   error?: string | null;
 }
 
+/** What `POST /v1/leases` takes. */
+export interface LeaseBody {
+  /** The `worker` of the asks that it waits for. */
+  worker: string;
+  /** How long it may say nothing before its open asks are withdrawn. */
+  seconds: number;
+}
+
 /** What `POST /v1/asks/{id}/link` takes. */
 export interface LinkBody {
   by?: string | null;
@@ -714,6 +722,11 @@ export interface Hint {
   at: string;
   /** Of these something may have changed. The first hint of a stream names all you asked for. */
   what: ("chats" | "checkpoints" | "runs" | "sessions" | "showings")[];
+}
+
+export interface Lease {
+  worker: string;
+  seconds: number;
 }
 
 export interface ListedChat {
