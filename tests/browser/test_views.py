@@ -115,6 +115,8 @@ async def test_a_session_is_started_in_the_browser(desk: Desk, inbox: Tab, tmp_p
     await inbox.page.get_by_role("button", name="Start a session").click()
     form = inbox.page.get_by_role("form", name="Start a session")
     await expect(form.get_by_label("Agent")).to_have_value("opencode")  # the one that is installed
+    await form.get_by_text("opencode can").click()
+    await expect(form.get_by_role("listitem").filter(has_text="ask questions")).to_be_visible()
     await form.get_by_label("What should it do?").fill("tidy up")
     await form.get_by_label("Folder").fill(str(tmp_path))
     await form.get_by_label("What it may do").select_option("read-only")

@@ -122,6 +122,29 @@ export function Facts({ session, open = 0 }) {
 /** @param {string} run */
 const runText = (run) => t('session.run', { run: inert(run) });
 
+/** What an agent can do, as its adapter says. @param {{agent: import('./agents.js').Capabilities}} props */
+function Can({ agent }) {
+  const can = [
+    agent.questions && t('agent.can.questions'),
+    agent.permissions && t('agent.can.permissions'),
+    agent.several_questions && t('agent.can.several'),
+    agent.multi_select && t('agent.can.multiple'),
+    agent.free_text && t('agent.can.text'),
+    agent.notes && t('agent.can.notes'),
+    agent.edits && t('agent.can.edits'),
+    agent.plans && t('agent.can.plans'),
+    agent.subagents && t('agent.can.subagents'),
+    agent.resume && t('agent.can.resume'),
+    agent.attach && t('agent.can.attach'),
+  ].filter(Boolean);
+  return html`<details class="wide quiet-text" data-agent=${agent.agent}>
+    <summary>${t('agent.can.title', { agent: inert(agent.agent) })}</summary>
+    <ul>
+      ${can.map((each) => html`<li>${each}</li>`)}
+    </ul>
+  </details>`;
+}
+
 // Starting one -----------------------------------------------------------------------------------------------
 
 function Form() {
@@ -179,6 +202,7 @@ function Form() {
         ${modes.map((mode) => html`<option value=${mode}>${mode}</option>`)}
       </select>
     </div>
+    ${chosen?.installed && html`<${Can} agent=${chosen} />`}
     ${chosen?.problem && html`<div class="quiet-text wide"><${Prose} text=${chosen.problem} /></div>`}
     <div class="field wide">
       <label for=${`${id}-prompt`}>${t('sessions.form.prompt')}</label>
