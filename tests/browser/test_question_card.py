@@ -590,6 +590,9 @@ async def test_an_agent_that_did_not_take_the_answer_is_told_about(desk: Desk, i
     await desk.settled("q1")
     await desk.delivered("q1", "the session is gone")
     await expect(inbox.card("q1").element).to_contain_text("scripted did not take the answer: the session is gone")
+    inbox.complaints.expect("409")
+    await inbox.card("q1").action("deliver").click()
+    await expect(inbox.card("q1").element).to_contain_text("not one that was started here")
 
 
 async def test_a_withdrawn_question_says_so(desk: Desk, inbox: Tab) -> None:
