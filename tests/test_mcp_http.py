@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -543,3 +544,20 @@ async def test_a_desk_without_the_package_says_the_name_of_its_extra(tmp_path: P
     finally:
         desk.terminate()
         await desk.communicate()
+
+
+async def test_what_is_called_is_there_for_the_inspector_without_secrets(desk: Served) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    asks = {"questions": [{**WHICH["questions"][0], "question": f"Is {secret} the token?"}]}
+    async with an_agent(desk.url, await a_token(desk), mode="legacy") as agent, asyncio.TaskGroup() as tasks:
+        calling = tasks.create_task(call(agent, "question", asks))
+        ask = await happened(desk, "asked")
+        await desk.answer(ask.id, ask.questions[0].options[0].value)
+        await calling
+        path = f"/v1/sessions/{quote(ask.origin.session, safe='')}/wire"
+        async with asyncio.timeout(PATIENCE):
+            while len(found := (await told(desk.http.get(path), 200))["wire"]) < 2:
+                await asyncio.sleep(0.02)
+    assert [(each["way"], each["name"]) for each in found] == [("in", "tools/call"), ("out", "tools/call")]
+    assert "arguments" in str(found[0]["body"]) and secret not in str(found)
+    assert found[1]["ask"] == ask.id

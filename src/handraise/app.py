@@ -436,7 +436,7 @@ async def _assemble(
         opening = open_worker(settings, broker, agents=agents, wires=wires, authors=authors)
         worker = await parts.enter_async_context(opening)
     attached = Attached(broker, agents.attachable(), name=own_name(settings.home), wires=wires)
-    mcp = await parts.enter_async_context(Mcp(broker))
+    mcp = await parts.enter_async_context(Mcp(broker, wires=wires))
     acp = await parts.enter_async_context(Acp(broker, worker=worker))
     runs = Runs(broker, config=config_of(settings), authors=authors)
     chats = await parts.enter_async_context(Chats(broker, settings.chat, is_alone=_is_alone(settings)))

@@ -8,7 +8,7 @@ name their conversation after token and client, so that the same question joins 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
+from handraise.agents import Wire
 from handraise.mcp.server import caller_of, client_of, make_server
 from handraise.mcp.tools import Door, Place, Result, Tools
 
@@ -43,6 +44,7 @@ class Guest:
     cwd: str | None = None
     limit: float | None = None
     machine: str | None = None  # where the caller is, if that is known
+    seen: Callable[[str, Wire], None] = lambda session, wire: None  # what is said in a session, for people to look at
     _answer: tuple[Tools, str] | None = field(default=None, init=False)
 
     def expect(self, tools: Tools, *, ask: str) -> None:
@@ -150,11 +152,15 @@ class Http:
             return Result((f"The desk has {MOST_CALLS} calls under way already. Try again in a while.",), is_error=True)
         self._calls += 1
         agent.calls += 1
+        conversation = caller.origin.session
+        guest.seen(conversation, Wire(way="in", body={"name": name, "arguments": arguments}, name="tools/call"))
         try:
             result = await agent.tools.call(name, arguments, caller=caller)
         finally:
             self._calls -= 1
             agent.calls -= 1
+        told = {"content": result.texts, "isError": result.is_error}
+        guest.seen(conversation, Wire(way="out", body=told, name="tools/call", ask=result.ask))
         if result.ask is not None:
             guest.expect(agent.tools, ask=result.ask)
         return result

@@ -20,6 +20,7 @@ from handraise.server.declare import TEXT, Parameter, Raw, Tag, declare
 from handraise.server.gate import require, source_of
 from handraise.server.http import ExtraMissing, TooLarge, WrongMethod, hung_up, is_here, query, read_body
 from handraise.server.routes import RouteGroup
+from handraise.tables.raw_messages import Wires
 from handraise.tables.tokens import Token
 from handraise.wire import BadBody, check_values
 from handraise.wire.schema import reference
@@ -100,8 +101,10 @@ class Mcp:
     The package is loaded with the first request: that takes a second, and few desks need it.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, wires: Wires | None = None) -> None:
+        """`wires` keeps what agents send and get; without it nobody does."""
         self._broker = broker
+        self._wires = wires
         self._http: asyncio.Future[Http | None] | None = None  # None in it: the package is missing
         self._stopping = asyncio.Event()
         self._tasks = asyncio.TaskGroup()
@@ -177,6 +180,8 @@ class Mcp:
             receive = _again(body, receive)
         http = await self._loaded()
         guest = _guest(token, _Door(self._broker, token, source=source_of(scope)), settings, is_here=is_here(scope))
+        if self._wires is not None:
+            guest.seen = self._wires.seen
         self._requests += 1
         try:
             await http.serve(scope, receive, _noticing(send, receive, guest=guest), guest=guest)
