@@ -12,7 +12,7 @@ DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test agents browser shells test-shell-long agents-latest check format docs pictures bench bench-agents bench-workflows bench-hostile bench-web clean
+.PHONY: help demo test agents browser shells test-shell-long agents-latest check format docs pictures bench bench-agents bench-workflows bench-hostile bench-web bench-start clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ bench-hostile: $(BENCH) ## measure what one hostile request costs the desk and e
 
 bench-web: $(DEV) browser ## measure the web app in a browser; writes docs/web-performance.md
 	@PYTHONPATH=tests $(BIN)/python bench/web.py $(ARGS)
+
+bench-start: $(READY) ## measure how much CPU commands take to start, beside an empty Python
+	@$(BIN)/python bench/start_up.py $(ARGS)
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,6 +25,8 @@ from handraise.agents._modes import MODES, Modes
 from handraise.agents._versions import Known
 from handraise.asks import LONGEST_NAME, LONGEST_TEXT, MOST_OPTIONS, MOST_QUESTIONS, Handling, Mode
 from handraise.channels.notify import FIELDS as NOTIFY_FIELDS
+from handraise.cli import root
+from handraise.cli.commands import DEFAULT
 from handraise.config import tables
 from handraise.errors import HandraiseError
 from handraise.rules.book import PATIENCE
@@ -131,20 +133,24 @@ class Command(NamedTuple):
 
 def commands() -> Iterator[Command]:
     """Every command in the order of `--help`."""
-    yield from _commands_of(cli.app, "")
+    for name in (name for names in root.commands().values() for name in names):
+        found = root.load(name)
+        if isinstance(found.run, typer.Typer):
+            yield from _commands_of(found.run, name)
+        else:
+            yield Command(name, found.run, found.examples)
 
 
-def _commands_of(app: typer.Typer, prefix: str) -> Iterator[Command]:
-    for info in app.registered_commands:
+def _commands_of(group: typer.Typer, prefix: str) -> Iterator[Command]:
+    alone = group.registered_callback
+    if alone is not None and alone.callback is not None:  # what the name does by itself
+        yield Command(prefix, alone.callback, str(group.info.epilog or ""))
+    for info in group.registered_commands:
         assert info.callback is not None
         name = info.name or info.callback.__name__.replace("_", "-")
-        yield Command(prefix + name, info.callback, info.epilog or "")
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        alone = group.typer_instance.registered_callback
-        if alone is not None and alone.callback is not None:  # what the name does by itself
-            yield Command(f"{prefix}{group.name}", alone.callback, str(group.typer_instance.info.epilog or ""))
-        yield from _commands_of(group.typer_instance, f"{prefix}{group.name} ")
+        yield Command(
+            prefix if name == DEFAULT and info.hidden else f"{prefix} {name}", info.callback, info.epilog or ""
+        )
 
 
 def parameters(command: Command) -> Iterator[Parameter]:
@@ -203,6 +209,7 @@ def _takes(kind: Any, metavar: str | None, *, several: bool) -> str:
 
 
 def cli_page() -> Iterator[str]:
+    moved = ", ".join(f"`{name}` for `{group} {name}`" for name, group in root.MOVED.items())
     yield from head(
         "Commands",
         "Every command has `--help` (`-h`) with the same words. `handraise --version` prints the version. "
@@ -210,6 +217,8 @@ def cli_page() -> Iterator[str]:
         "`handraise --show-completion` prints what that would add.",
         "Commands look for the desk at `--url`, then `HANDRAISE_URL`, then the desk of `HANDRAISE_HOME`, then "
         f"`{config.DEFAULT_URL}`.",
+        "`handraise` alone on a terminal shows what waits and what to type next.",
+        f"These are short for others: {moved}.",
     )
     yield "## Exit codes"
     yield ""

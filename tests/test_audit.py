@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from handraise.asks import Answer, Question
 from handraise.broker import Broker
 from handraise.cli import app
-from handraise.cli.audit import PAGE, _when
+from handraise.cli.commands.audit import PAGE, _when
 from handraise.errors import SettingsError
 from handraise.server.openapi import document
 from handraise.stores import Store

@@ -173,6 +173,11 @@ COMMANDS += ["start", "prompt", "abort", "close", "sessions", "agents", "attach"
 COMMANDS += ["run", "trace", "workflows", "cancel", "retry", "rerun", "checkpoint", "worker", "chat", "trust"]
 GROUPS = ["runs", "runs show", "token", "token add", "token list", "token revoke", "store", "store copy"]
 GROUPS += ["channels", "channels test"]
+MOVED = {
+    "sessions": ["prompt", "abort", "close", "attach"],
+    "runs": ["trace", "cancel", "retry", "rerun", "checkpoint"],
+}
+GROUPS += [f"{group} {name}" for group, names in MOVED.items() for name in names]
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS, *GROUPS])
@@ -184,8 +189,12 @@ def test_the_help_of_every_command_has_an_example(command: str) -> None:
 
 def test_help_lists_every_command_with_a_whole_line() -> None:
     shown = CliRunner().invoke(app, ["--help"]).output
-    listed = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert {line.split()[0] for line in listed} == {*COMMANDS, "rules", "runs", "token", "store", "channels"}
+    headings = shown.partition("Most used:\n")[2].partition("\n  Examples:")[0]
+    listed = [line for line in headings.splitlines() if line.startswith("  ")]
+    moved = {name for names in MOVED.values() for name in names}
+    assert {line.split()[0] for line in listed} == {*COMMANDS, "rules", "runs", "token", "store", "channels"} - moved
+    assert len(listed) == len({line.split()[0] for line in listed})
+    assert [line.split()[0] for line in listed[:6]] == ["serve", "start", "watch", "asks", "answer", "ask"]
     assert not [line for line in listed if line.endswith("...")]
 
 

@@ -18,8 +18,8 @@ import pytest
 from commands import Done
 from handraise.asks import Answer
 from handraise.chat import ChatSettings
-from handraise.cli.chat import _with_empty_id
 from handraise.cli.chat_following import Conversation, Teller, text_of
+from handraise.cli.commands.chat import _with_empty_id
 from handraise.client import Client
 from handraise.errors import ChatNotFound
 from handraise.testing.model import ScriptedModel, call

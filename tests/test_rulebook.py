@@ -16,7 +16,7 @@ import pytest
 
 from handraise.asks import Answer, Ask, Handling, Origin, Scope
 from handraise.broker import Broker
-from handraise.cli.rules import REJECTED, WAITS
+from handraise.cli.commands.rules import REJECTED, WAITS
 from handraise.errors import RuleNotFound, SettingsError
 from handraise.rules.book import Rulebook
 from handraise.stores import Store

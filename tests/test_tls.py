@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from commands import HANDRAISE, Person, running
-from handraise.cli.open import _moved
+from handraise.cli.commands.open import _moved
 from handraise.client import Client
 from handraise.config import Settings, load
 from handraise.errors import DeskUnreachable, SettingsError

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import EntryPoints, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from handraise.errors import PluginNotFound
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 __all__ = ["files", "load", "names"]
 
@@ -24,8 +25,9 @@ def load(family: str, name: str) -> Any:
     A stranger's is an entry point of the group `handraise.FAMILY`, loaded the same way. Of a family in a room, such as
     `server.routes`, the group is `handraise.routes`.
     """
-    if name.isidentifier() and not name.startswith("_") and find_spec(f"handraise.{family}.{name}") is not None:
-        plugin = getattr(import_module(f"handraise.{family}.{name}"), "plugin", None)
+    module = f"handraise.{family}.{name}"
+    if name.isidentifier() and not name.startswith("_") and find_spec(module) is not None:
+        plugin = getattr(import_module(module), "plugin", None)
         if plugin is not None:
             return plugin
     for entry in _strangers(family).select(name=name):
@@ -37,6 +39,8 @@ def load(family: str, name: str) -> Any:
 
 def names(family: str) -> list[str]:
     """Every member that can be loaded."""
+    from pkgutil import iter_modules  # for start-up time
+
     package = import_module(f"handraise.{family}")
     ours = {module.name for module in iter_modules(package.__path__) if not module.name.startswith("_")}
     return sorted(ours | {entry.name for entry in _strangers(family)})
@@ -71,4 +75,6 @@ def _other_folders(family: str) -> Iterator[Path]:
 
 
 def _strangers(family: str) -> EntryPoints:
+    from importlib.metadata import entry_points  # for start-up time
+
     return entry_points(group=f"handraise.{family.rpartition('.')[2]}")

@@ -1,115 +1,48 @@
-"""The command line: one file per command, each a thin user of `client/`. Heavy imports wait inside the commands."""
+"""The command line: `commands/` has one file a command, each a thin user of `client/`; what they share is beside it.
+
+What takes time to load is imported where it is needed: a command is typed, and somebody waits for it.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import typer
+if TYPE_CHECKING:
+    from handraise.cli.root import app
+    from handraise.errors import AlreadyAnswered, HandraiseError
 
-from handraise.cli import (
-    abort,
-    agents,
-    answer,
-    ask,
-    asks,
-    attach,
-    audit,
-    cancel,
-    channels,
-    chat,
-    checkpoint,
-    close,
-    deliver,
-    demo,
-    doctor,
-    install,
-    keep_waiting,
-    mcp,
-    prompt,
-    reject,
-    rerun,
-    retry,
-    rules,
-    run,
-    runs,
-    serve,
-    sessions,
-    start,
-    store,
-    token,
-    trace,
-    trust,
-    watch,
-    worker,
-    workflows,
-)
-from handraise.cli import open as open_page
-from handraise.errors import (
-    AlreadyAnswered,
-    AnswerDoesNotFit,
-    AskDoesNotFit,
-    DeskUnreachable,
-    HandraiseError,
-    InputDoesNotFit,
-    OutputDoesNotFit,
-    Refused,
-    Rejected,
-    SettingsError,
-    Unauthorized,
-)
-from handraise.text.inert import inert
-
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "print_version"]
 
 # What scripts may rely on. Usage errors that typer finds by itself are 2 as well, and Ctrl+C is 130.
 FAILED, USAGE, REJECTED, UNREACHABLE = 1, 2, 4, 5
 
-app = typer.Typer(
-    name="handraise",
-    help="The one desk where every coding agent's raised hand arrives.",
-    epilog=(
-        "\b\nExamples:\n  handraise demo                          four scripted agents that ask\n"
-        "  handraise serve                         run the desk\n"
-        '  handraise start claude "Fix the test"   start an agent, and answer what it asks\n'
-        "  handraise run feature                   run a workflow, and answer what its steps ask\n"
-        "  handraise chat                          talk with a model, and answer what it asks\n"
-        '  handraise ask "Deploy now?" yes no      raise a hand from a script\n'
-        "  handraise watch                         answer what comes\n\n"
-        "\b\nExit codes: 0 done, 1 failed or withdrawn, 2 usage, 3 something waits for a person,\n"
-        "4 rejected, 5 no desk was reached, 130 Ctrl+C."
-    ),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (serve, worker, install, demo, start, prompt, abort, close, sessions, agents, attach, mcp, chat):
-    command.add_to(app)
-for command in (run, runs, trace, workflows, cancel, retry, rerun, checkpoint):
-    command.add_to(app)
-for command in (ask, asks, answer, reject, keep_waiting, deliver, watch, rules, trust, audit, token, store):
-    command.add_to(app)
-for command in (channels, open_page, doctor):
-    command.add_to(app)
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        from handraise.cli.root import app
+
+        return app
+    raise AttributeError(f"module 'handraise.cli' has no attribute {name!r}")
 
 
-@app.callback(invoke_without_command=True)
-def handraise(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
-) -> None:
-    if version:
-        from importlib.metadata import version as installed
+def print_version() -> None:
+    from importlib.metadata import version
 
-        print(f"handraise {installed('handraise')}")
-        raise typer.Exit
+    print(f"handraise {version('handraise')}")
 
 
 def main() -> None:
     """Run a command. What handraise raises on purpose becomes one sentence and an exit code scripts can use."""
     for stream in (sys.stdout, sys.stderr):
         _never_fail_on_a_letter(stream)
+    if sys.argv[1:] == ["--version"]:  # without the command line's own library
+        print_version()
+        _leave(0)
+    from handraise.cli.root import app
+    from handraise.errors import HandraiseError
+
     try:
         app(prog_name="handraise")
     except (HandraiseError, ExceptionGroup) as raised:
@@ -128,6 +61,8 @@ def main() -> None:
 
 def _first(raised: BaseException) -> HandraiseError | None:
     """What was raised on purpose, from inside the task groups it came through."""
+    from handraise.errors import HandraiseError
+
     if isinstance(raised, BaseExceptionGroup):
         return next((error for inner in raised.exceptions if (error := _first(inner)) is not None), None)
     return raised if isinstance(raised, HandraiseError) else None
@@ -141,6 +76,8 @@ def _never_fail_on_a_letter(stream: TextIO) -> None:
 
 
 def _complain(sentence: str) -> None:
+    from handraise.text.inert import inert
+
     print(f"handraise: {inert(sentence, keep='')}", file=sys.stderr)
 
 
@@ -154,6 +91,8 @@ def _leave(code: str | int | None) -> None:
 
 
 def _sentence(error: HandraiseError) -> str:
+    from handraise.errors import AlreadyAnswered, Refused, Unauthorized
+
     match error:
         case AlreadyAnswered():
             return f"{error}{_with_what(error)}"
@@ -177,6 +116,16 @@ def _with_what(error: AlreadyAnswered) -> str:
 
 
 def _exit_code(error: HandraiseError) -> int:
+    from handraise.errors import (
+        AnswerDoesNotFit,
+        AskDoesNotFit,
+        DeskUnreachable,
+        InputDoesNotFit,
+        OutputDoesNotFit,
+        Rejected,
+        SettingsError,
+    )
+
     match error:
         case DeskUnreachable():
             return UNREACHABLE

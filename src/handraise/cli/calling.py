@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from handraise.asks import Ask
-from handraise.cli.shown import say
+from handraise.cli.printing import say
 from handraise.errors import (
     AlreadyAnswered,
     AskNotFound,

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import typer
 
 from handraise.asks import Answer, Ask
-from handraise.cli.shown import ask_fields, command, duration, print_json, say
+from handraise.cli.printing import ask_fields, command, duration, print_json, say
 from handraise.client import Client
 from handraise.errors import AlreadyAnswered, HandraiseError
 from handraise.text.inert import inert

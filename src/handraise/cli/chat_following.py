@@ -12,7 +12,7 @@ from typing import Any, Self
 from handraise.chat.contract import violation_in
 from handraise.cli.calling import chat_path
 from handraise.cli.following import stop
-from handraise.cli.shown import cut
+from handraise.cli.printing import cut
 from handraise.client import Client
 from handraise.errors import CursorTooOld, HandraiseError
 from handraise.text.inert import inert

@@ -14,7 +14,7 @@ from handraise.channels.terminal import draw, wants_colour
 from handraise.cli.calling import chat_path, person
 from handraise.cli.chat_following import Conversation, Teller
 from handraise.cli.following import Interrupts, first_of, stop
-from handraise.cli.shown import command, print_json, say
+from handraise.cli.printing import command, print_json, say
 from handraise.client import Client
 from handraise.text.inert import inert
 from handraise.text.words import speak

@@ -18,8 +18,8 @@ from handraise.cli.calling import chat_path, person, terminal_words
 from handraise.cli.chat_following import Conversation, Teller, header_of, text_of
 from handraise.cli.chat_prompt import ChatKeyboard
 from handraise.cli.following import Interrupts, first_of, stop
-from handraise.cli.shown import command, say
-from handraise.cli.watch import Narrowed
+from handraise.cli.narrowed import Narrowed
+from handraise.cli.printing import command, say
 from handraise.client import Client
 from handraise.errors import ChatNotFound, DeskUnreachable, HandraiseError, Refused
 from handraise.text.inert import inert

@@ -19,8 +19,8 @@ import typer
 from handraise.asks import Ask
 from handraise.channels.terminal import Terminal
 from handraise.cli.calling import person, session_path, terminal_words, wants_full
-from handraise.cli.shown import command, cut, how_to_answer, print_json, say
-from handraise.cli.watch import Narrowed
+from handraise.cli.narrowed import Narrowed
+from handraise.cli.printing import command, cut, how_to_answer, print_json, say
 from handraise.client import Client
 from handraise.errors import CursorTooOld, HandraiseError
 from handraise.events import Asked

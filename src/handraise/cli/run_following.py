@@ -21,8 +21,8 @@ from handraise.channels.terminal import Terminal, wants_colour
 from handraise.cli.calling import open_checkpoints, person, run_path, terminal_words
 from handraise.cli.checkpoint_inbox import CheckpointInbox
 from handraise.cli.following import Interrupts, first_of, stop
-from handraise.cli.shown import command, cut, duration, how_to_answer, print_json, say
-from handraise.cli.watch import SKIP, Narrowed
+from handraise.cli.narrowed import SKIP, Narrowed
+from handraise.cli.printing import command, cut, duration, how_to_answer, print_json, say
 from handraise.client import Client
 from handraise.text.inert import inert
 from handraise.workflow.trace import line

@@ -16,14 +16,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from handraise.app import Running, agents_of, bind, open_parts, open_worker, run_desk, wires_of
-from handraise.cli.shown import say
+from handraise.cli.printing import say
 from handraise.client import Client
 from handraise.config import Settings
 from handraise.errors import DeskUnreachable, HandraiseError, SettingsError, StoreInUse
 from handraise.server.connections import raise_descriptors
 from handraise.transports import tls
 
-__all__ = ["desk_or_own", "run_loop", "run_until_ended", "work_until_ended"]
+__all__ = ["desk_for", "desk_or_own", "run_loop", "run_until_ended", "work_until_ended"]
 
 T = TypeVar("T")
 
@@ -185,3 +185,11 @@ def _warn_of_others(settings: Settings, *, host: str) -> None:
         file=sys.stderr,
         flush=True,
     )
+
+
+@asynccontextmanager
+async def desk_for(settings: Settings) -> AsyncIterator[Running | None]:
+    """The desk that runs (None), or one in this process. Of its log only what is broken is for this terminal."""
+    logging.basicConfig(level=logging.ERROR, format="handraise: %(message)s")
+    async with desk_or_own(settings, port=0) as own:
+        yield own

@@ -21,8 +21,8 @@ from handraise.app import Running
 from handraise.asks import Answer, Ask, Handling, Option, Permission, Question, Scope
 from handraise.channels.terminal import Terminal
 from handraise.cli.calling import person, settings_here, terminal_words
+from handraise.cli.printing import command, say
 from handraise.cli.running import desk_or_own
-from handraise.cli.shown import command, say
 from handraise.client import Client
 from handraise.config import Settings
 from handraise.errors import HandraiseError, Withdrawn

@@ -31,7 +31,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # between attempts to reach a desk that w
 PATIENCE = 5  # attempts at desks that say they cannot right now
 SILENCE = 45.0  # three heartbeats missed: the stream is dead
 # What may go better at another desk, or later.
-PASSING = (Lost, Overloaded, StoreFailed, Away)
+PASSING = (Lost, Overloaded, StoreFailed)
 # Those of them after which we know that nothing happened.
 _NOT_TAKEN = (NotSent, Overloaded, StoreFailed)
 
@@ -197,7 +197,7 @@ class Connection:
         if not self._is_at_home and not self._given:
             self._is_at_home = self._settings.running_desk() is not None
 
-    def _refusal(self, status: int, body: bytes) -> HandraiseError:
+    def _refusal(self, status: int, body: bytes) -> HandraiseError | Away:
         """What the desk said instead. To hear that is to have reached it, unless a proxy said it."""
         error = error_of(status, body)
         if not isinstance(error, Away):

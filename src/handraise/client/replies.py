@@ -74,7 +74,7 @@ class NotProven(NotSent):
         super().__init__("it could not prove that it is the desk which wrote down its address")
 
 
-class Away(DeskBroke):
+class Away(Lost):
     """A proxy spoke in place of the desk, which is not there."""
 
 
@@ -86,14 +86,14 @@ def read(told: T, parse: Callable[[T], R]) -> R:
         raise DeskBroke("what answers there does not speak as a handraise desk does") from None
 
 
-def error_of(status: int, body: bytes) -> HandraiseError:
+def error_of(status: int, body: bytes) -> HandraiseError | Away:
     """The exception that the desk raised, from what it told."""
     try:
         told = json.loads(body)
         code, message = told.pop("error"), told.pop("message")
     except (ValueError, KeyError, AttributeError, TypeError):
-        broken = Away if status in AWAY else DeskBroke
-        return broken(f"what answers there is not a handraise desk (status {status})", status=status)
+        sentence = f"what answers there is not a handraise desk (status {status})"
+        return Away(sentence) if status in AWAY else DeskBroke(sentence, status=status)
     match code:
         case "rule_not_found":
             return RuleNotFound(told.get("id", ""))

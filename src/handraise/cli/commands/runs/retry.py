@@ -1,0 +1,67 @@
+"""`handraise retry`: go on with a run that ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from handraise.cli.calling import Json, RunId, Url, Yes, call, find_run, run_path
+from handraise.cli.commands import Command
+from handraise.cli.printing import agree, command, print_json, say
+from handraise.text.inert import inert
+
+if TYPE_CHECKING:
+    from handraise.client import Client
+
+__all__ = ["plugin"]
+
+EXAMPLES = """\b
+Examples:
+  handraise retry run_5d41                from what did not succeed
+  handraise retry run_5d41 --from plan    this step and all after it, also of a run that is done
+  handraise retry run_5d41 --dry-run      only say what would be done again"""
+
+
+def retry(
+    id: RunId,
+    step: Annotated[
+        str | None, typer.Option("--from", metavar="STEP", help="Do this step again, and all after it.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done again.")] = False,
+    yes: Yes = False,
+    as_json: Json = False,
+    url: Url = None,
+) -> None:
+    """Go on with a run that failed, was cancelled or is parked. What succeeded is not done again."""
+
+    async def work(client: Client) -> None:
+        run = await find_run(client, id)
+        path, body = run_path(run["id"], "retry"), {} if step is None else {"from": step}
+        plan = await client.call("POST", path, body={**body, "dry_run": True})
+        if dry_run:
+            if as_json:
+                print_json(plan)
+            else:
+                print(inert(_plan(run, plan), keep=""))
+            return
+        say(_plan(run, plan))
+        agree("Go on?", yes=yes)
+        told = await client.call("POST", path, body=body)
+        if as_json:
+            print_json(told)
+        else:
+            print(f"run {inert(run['id'], keep='')} goes on")
+            say(f"look at it: {command('trace', run['id'], '--follow')}")
+
+    call(work, url=url)
+
+
+def _plan(run: dict[str, Any], plan: dict[str, Any]) -> str:
+    again, then = ", ".join(plan["again"]), ", ".join(plan.get("then") or ())
+    done = f"Done again: {again}." if again else "Nothing is done again."
+    after = f" After that: {then}." if then else ""
+    return f"run {run['id']} of {run['workflow']} is {run['state']}. {done}{after}"
+
+
+plugin = Command(retry, examples=EXAMPLES)

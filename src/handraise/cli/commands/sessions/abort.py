@@ -1,0 +1,38 @@
+"""`handraise abort`: end the turn of a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from handraise.cli.calling import Json, SessionId, Url, call, find_session, session_path
+from handraise.cli.commands import Command
+from handraise.cli.printing import print_json
+from handraise.text.inert import inert
+
+if TYPE_CHECKING:
+    from handraise.client import Client
+
+__all__ = ["plugin"]
+
+EXAMPLES = """\b
+Example:
+  handraise abort ses_5d41"""
+
+
+def abort(id: SessionId, as_json: Json = False, url: Url = None) -> None:
+    """End the turn of a session, and withdraw what it asks.
+
+    The session takes another prompt."""
+
+    async def work(client: Client) -> None:
+        session = await find_session(client, id)
+        session = await client.call("POST", session_path(session["id"], "abort"), body={})
+        if as_json:
+            print_json(session)
+        else:
+            print(f"session {inert(session['id'], keep='')} was told to end its turn")
+
+    call(work, url=url)
+
+
+plugin = Command(abort, examples=EXAMPLES)
