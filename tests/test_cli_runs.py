@@ -283,7 +283,7 @@ async def test_runs_are_listed_and_one_is_shown_with_what_it_waits_for(desk: Ser
     as_json = [json.loads(line)["id"] for line in (await place.run("runs", "--json", "--limit", "1")).out.splitlines()]
     assert as_json == [second]
     shown = (await place.run("runs", "show", second[:10])).out
-    assert f"look waits for you · handraise checkpoint {checkpoint}" in shown
+    assert f"look waits for you · handraise runs checkpoint {checkpoint}" in shown
     whole = json.loads((await place.run("runs", "show", first, "--json")).out)
     assert (whole["output"]["goal"], whole["checkpoints"]) == ("a", [])
 

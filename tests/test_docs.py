@@ -62,6 +62,7 @@ from handraise.channels.linear.settings import KNOWN as LINEAR_SETTINGS
 from handraise.channels.terminal.filling import key_help
 from handraise.channels.terminal.reading import help_for
 from handraise.cli import app
+from handraise.cli.root import MOVED
 from handraise.client import Client
 from handraise.config import load
 from handraise.config.tables import DeskTable, ModelTable, TerminalTable, settings_of
@@ -715,7 +716,7 @@ def known_commands() -> dict[str, set[str]]:
         for parameter in GENERATE.parameters(command):
             if not parameter.is_argument:
                 known[command.name] |= {"-h", "--help", *parameter.names}
-    return known
+    return known | {name: known[f"{group} {name}"] for name, group in MOVED.items()}
 
 
 COMMANDS = known_commands()

@@ -219,7 +219,7 @@ class CheckpointInbox:
     async def reject(self, id: str, *, reason: str | None = None, by: str = "", via: str = "") -> Ask:
         if id in self._checkpoints:
             raise HandraiseError(
-                "A checkpoint is not declined; Ctrl+C leaves it open, `handraise cancel` ends the run."
+                "A checkpoint is not declined; Ctrl+C leaves it open, `handraise runs cancel` ends the run."
             )
         ended = await self._asks.reject(id, reason=reason, by=by, via=via)
         self._note(ended)

@@ -175,7 +175,7 @@ class Followed:
         if state == "failed" and not self._broken:
             say(f"handraise: {error or 'the session failed'}")
         if state != "done" and self._terminal is not None:
-            say(f"go on with it: {command('prompt', self._id)} …")
+            say(f"go on with it: {command('sessions', 'prompt', self._id)} …")
         if self._broken or state == "failed":
             raise typer.Exit(FAILED)
 

@@ -129,7 +129,7 @@ class FollowedRun:
         return str(self._run["id"])
 
     async def _leave(self, *, desk_left: bool) -> None:
-        say(f"handraise: run {self._id} {self._goes_on}; {command('cancel', self._id)} ends it")
+        say(f"handraise: run {self._id} {self._goes_on}; {command('runs', 'cancel', self._id)} ends it")
         if desk_left:
             raise typer.Exit(FAILED)
         raise typer.Exit(INTERRUPTED if self._inbox.is_empty else WAITING)
@@ -203,7 +203,7 @@ class FollowedRun:
         for ask in asks:
             say(f"{ask.origin.step or ask.origin.agent} asks: {ask.title} · {how_to_answer(ask)}")
         for told in checkpoints:
-            say(f"{told['step']} waits for you · {command('checkpoint', told['id'])}")
+            say(f"{told['step']} waits for you · {command('runs', 'checkpoint', told['id'])}")
         say(f"handraise: run {self._id} waits for a person and {self._goes_on}")
         if self._as_json:
             print_json(self._run)
@@ -219,7 +219,7 @@ class FollowedRun:
             return
         if state == "parked":
             say(f"handraise: run {self._id} is parked: {self._run['error']}")
-        say(f"handraise: run {self._id} is {state}; {command('retry', self._id)} goes on where it stopped")
+        say(f"handraise: run {self._id} is {state}; {command('runs', 'retry', self._id)} goes on where it stopped")
         raise typer.Exit(FAILED)
 
 

@@ -11,9 +11,10 @@ from handraise.asks import Answer, Ask, Handling, State
 from handraise.asks.places import resolve
 from handraise.client.connection import Connection, path
 from handraise.client.deliveries import Deliveries
-from handraise.client.records import ask_fields, handling_fields, to_record
+from handraise.client.records import ask_fields, handling_fields
 from handraise.client.replies import read
 from handraise.errors import AskDoesNotFit, AskNotFound, Withdrawn
+from handraise.wire.plain import from_plain
 
 if TYPE_CHECKING:
     from handraise.channels import Showing
@@ -171,12 +172,12 @@ class Asks:
 
 
 def _ask(told: bytes) -> Ask:
-    return read(told, lambda told: to_record(Ask, json.loads(told)))
+    return read(told, lambda told: from_plain(Ask, json.loads(told)))
 
 
 def _page(told: bytes) -> tuple[list[Ask], str | None]:
     page = json.loads(told)
-    return [to_record(Ask, ask) for ask in page["asks"]], page.get("next")
+    return [from_plain(Ask, ask) for ask in page["asks"]], page.get("next")
 
 
 def _said(answer: Answer) -> dict[str, Any]:

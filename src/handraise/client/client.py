@@ -10,13 +10,14 @@ from typing import Any, Self
 from handraise.client.asks import Asks
 from handraise.client.connection import Connection
 from handraise.client.events import Also, Drafts, Stream
+from handraise.client.resources import Resources
 from handraise.config import Settings
 from handraise.events import Event
 
 __all__ = ["Client"]
 
 
-class Client(Asks):
+class Client(Asks, Resources):
     """A broker from another process, for adapters (`Asker`) and channels (`Inbox`). Use as an async context manager.
 
     Once the desk was reached, calls that may be repeated outlast its restarts. Where several desks share a database,

@@ -19,6 +19,7 @@ from handraise.clock import Backoff
 from handraise.config import DEFAULT_URL, Settings, load, parse_addresses
 from handraise.errors import DeskBroke, DeskUnreachable, HandraiseError, Overloaded, StoreFailed
 from handraise.transports import tls
+from handraise.wire.plain import from_plain, to_plain
 
 if TYPE_CHECKING:
     from handraise.client.pooled_http import PooledHttp
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["PASSING", "PATIENCE", "Connection", "Tries", "addresses", "path", "secret"]
 
 H = TypeVar("H", bound=Http)
+T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # between attempts to reach a desk that went away
 PATIENCE = 5  # attempts at desks that say they cannot right now
@@ -142,6 +144,18 @@ class Connection:
         """
         answer = await self.call(method, target, body=body, silence=silence, once=once)
         return read(answer, json.loads) if answer else None
+
+    async def get(self, kind: type[T], target: str, *, silence: float = 10) -> T:
+        """What is there, as a record of this kind."""
+        return self._record(kind, await self.call("GET", target, silence=silence))
+
+    async def post(self, kind: type[T], target: str, *, body: Any, once: bool = False) -> T:
+        """What the desk tells after it took this, as a record of this kind. `once` is as with `json`."""
+        return self._record(kind, await self.call("POST", target, body=to_plain(body), once=once))
+
+    @staticmethod
+    def _record(kind: type[T], told: bytes) -> T:
+        return read(told, lambda told: from_plain(kind, json.loads(told)))
 
     @asynccontextmanager
     async def stream(self, url: str, target: str, *, headers: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:

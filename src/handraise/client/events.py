@@ -10,11 +10,11 @@ from typing import Any
 
 from handraise.asks import Ask
 from handraise.client.connection import PASSING, Connection, Tries, path
-from handraise.client.records import to_record
 from handraise.client.replies import read
 from handraise.errors import CursorTooOld
 from handraise.events import Event, event
 from handraise.transports.sse import Frame, Frames
+from handraise.wire.plain import from_plain
 
 __all__ = ["Also", "Drafts", "Stream"]
 
@@ -88,7 +88,7 @@ def _event(frame: tuple[str, str]) -> Event:
     told, cursor = json.loads(frame[0]), int(frame[1])
     if told["type"] == PRUNED:
         raise CursorTooOld(through=cursor)
-    known = to_record(_Told, told)
+    known = from_plain(_Told, told)
     return event(known.type, cursor=cursor, at=known.at, ask=known.ask)
 
 

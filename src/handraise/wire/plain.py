@@ -6,17 +6,18 @@ so that a program reads what a newer desk tells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 __all__ = ["from_plain", "shape_of", "to_plain"]
 
 T = TypeVar("T")
 Read = Callable[[Any], Any]
+_SIMPLE: dict[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float), bool: (bool,)}
 
 
 def to_plain(value: Any) -> Any:
@@ -52,45 +53,95 @@ def _written(kind: Any) -> tuple[tuple[str, bool], ...]:
 
 @cache
 def _reader(kind: Any) -> Read:
-    origin, parts = get_origin(kind), get_args(kind)
+    origin, inside = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _reader(parts[0])
-    if origin in (Union, UnionType):
-        return _reader_of_one(tuple(part for part in parts if part is not NoneType))
-    if origin is tuple:
-        read = _reader(parts[0])
-        return lambda value: tuple(read(entry) for entry in value)
-    if kind is datetime:
-        return datetime.fromisoformat
+        return _reader(inside[0])
+    if kind in _SIMPLE:
+        return _simple(kind)
     if is_dataclass(kind):
-        return _reader_of_shape(kind)
-    return _same
+        return _shape(kind)
+    if kind is datetime:
+        return _time
+    if kind is NoneType or origin is Literal:
+        return _one_of((None,) if kind is NoneType else inside)
+    if origin in (Union, UnionType):
+        return _either([_reader(each) for each in inside])
+    if origin in (tuple, list, Sequence):
+        return _several(_reader(inside[0]), into=list if origin is list else tuple)
+    if origin in (dict, Mapping):
+        return _mapping(_reader(inside[1]))
+    if kind is Any or kind is object:
+        return lambda told: told
+    raise NotImplementedError(f"{kind} is read from no JSON")
 
 
-def _reader_of_one(parts: tuple[Any, ...]) -> Read:
-    """Of several kinds only one is more than a plain value."""
-    readers = [read for read in map(_reader, parts) if read is not _same]
-    if not readers:
-        return _same
-    (read,) = readers
-    return lambda value: None if value is None else read(value)
+def _simple(kind: Any) -> Read:
+    kinds = _SIMPLE[kind]
+
+    def take(told: Any) -> Any:
+        if type(told) not in kinds:  # True is an int too, and is none here
+            raise TypeError(f"{kind.__name__} wanted")
+        return kind(told)
+
+    return take
 
 
-def _reader_of_shape(kind: Any) -> Read:
-    hints = get_type_hints(kind, include_extras=True)
+def _shape(kind: Any) -> Read:
     readers: dict[str, Read] = {}
     required = {field.name for field in fields(kind) if field.default is field.default_factory is MISSING}
 
-    def read(value: Mapping[str, Any]) -> Any:
+    def take(told: Any) -> Any:
         if not readers:  # only now: a shape may hold itself
+            hints = get_type_hints(kind, include_extras=True)
             readers.update({field.name: _reader(hints[field.name]) for field in fields(kind)})
-        missing = required - value.keys()
-        if missing:
+        if not isinstance(told, Mapping):
+            raise TypeError(f"{kind.__name__} wanted")
+        if missing := required - told.keys():
             raise KeyError(f"{kind.__name__} has no {min(missing)!r}")
-        return kind(**{name: readers[name](entry) for name, entry in value.items() if name in readers})
+        return kind(**{name: readers[name](value) for name, value in told.items() if name in readers})
 
-    return read
+    return take
 
 
-def _same(value: Any) -> Any:
-    return value
+def _time(told: Any) -> datetime:
+    time = datetime.fromisoformat(told)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def _one_of(values: tuple[Any, ...]) -> Read:
+    def take(told: Any) -> Any:
+        if told not in values:
+            raise ValueError(f"one of {values} wanted")
+        return told
+
+    return take
+
+
+def _either(readers: list[Read]) -> Read:
+    def take(told: Any) -> Any:
+        for reader in readers:
+            try:
+                return reader(told)
+            except (TypeError, ValueError, KeyError):
+                continue
+        raise ValueError("nothing of what was wanted")
+
+    return take
+
+
+def _several(reader: Read, *, into: Callable[[Any], Any]) -> Read:
+    def take(told: Any) -> Any:
+        if not isinstance(told, list):
+            raise TypeError("a list wanted")
+        return into([reader(each) for each in told])
+
+    return take
+
+
+def _mapping(reader: Read) -> Read:
+    def take(told: Any) -> Any:
+        if not isinstance(told, dict):
+            raise TypeError("an object wanted")
+        return {str(key): reader(value) for key, value in told.items()}
+
+    return take

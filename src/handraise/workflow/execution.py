@@ -214,7 +214,8 @@ class Execution:
             return
         if misfits := replay.misfits(workflow):
             again = (
-                "run it again from a step that is there, with `handraise retry --from`, or anew with `handraise rerun`"
+                "run it again from a step that is there, with `handraise runs retry --from`, or anew with "
+                "`handraise runs rerun`"
             )
             await self._finish("parked", error=f"{'; '.join(misfits)}; {again}")
             return

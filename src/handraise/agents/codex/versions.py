@@ -13,7 +13,7 @@ CODEX = Known(
     package="@openai/codex",
     questions="a tool of ours, and its own in plan mode, over `codex app-server`",
     permissions="its own, over `codex app-server`",
-    attached="its terminal, by the daemon that it starts (`handraise attach`)",
+    attached="its terminal, by the daemon that it starts (`handraise sessions attach`)",
     mcp=True,
 )
 VERSIONS = (CODEX,)

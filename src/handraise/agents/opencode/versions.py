@@ -13,7 +13,7 @@ OPENCODE = Known(
     package="opencode-ai",
     questions="its own, over its HTTP API",
     permissions="its own, over its HTTP API",
-    attached="a server that runs (`handraise attach`), a plain terminal (`handraise install`)",
+    attached="a server that runs (`handraise sessions attach`), a plain terminal (`handraise install`)",
     mcp=True,
 )
 VERSIONS = (OPENCODE,)

@@ -104,7 +104,8 @@ async def list_asks(
         if asks:
             say(f"Answer one: {command('answer')} ID CHOICE · see one: {command('asks')} ID · all: {command('watch')}")
         if checkpoints:
-            say(f"Give to a checkpoint: {command('checkpoint')} ID OUTPUT · see one: {command('checkpoint')} ID")
+            checkpoint = command("runs", "checkpoint")
+            say(f"Give to a checkpoint: {checkpoint} ID OUTPUT · see one: {checkpoint} ID")
 
 
 def _checkpoint_table(checkpoints: Sequence[dict[str, Any]], *, columns: int | None, now: datetime) -> Iterator[str]:

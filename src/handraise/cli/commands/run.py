@@ -138,7 +138,7 @@ async def _detach(
         print_json(run)
         return
     print(run["id"], flush=True)
-    say(f"look at it: {command('trace', run['id'], '--follow')} · answer what it asks: {command('watch')}")
+    say(f"look at it: {command('runs', 'trace', run['id'], '--follow')} · answer what it asks: {command('watch')}")
 
 
 async def _create(client: Client, flow: str, folder: Path, given: Any, pairs: Mapping[str, str]) -> dict[str, Any]:

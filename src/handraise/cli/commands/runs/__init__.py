@@ -65,7 +65,7 @@ async def _list(client: Client, *, limit: int, as_json: bool) -> None:
         print(line.rstrip())
     if on_terminal:
         say("")
-        say(f"See one: {command('runs', 'show')} ID · what happened in it: {command('trace')} ID")
+        say(f"See one: {command('runs', 'show')} ID · what happened in it: {command('runs', 'trace')} ID")
 
 
 def _row(run: dict[str, Any]) -> list[str]:
@@ -93,12 +93,12 @@ async def _show(client: Client, typed: str, *, as_json: bool) -> None:
         where = inert(f"{ask.origin.step or ask.origin.agent} asks: {ask.title}", keep="")
         print(f"{where} · {how_to_answer(ask)}")
     for told in checkpoints:
-        print(f"{inert(told['step'], keep='')} waits for you · {command('checkpoint', told['id'])}")
+        print(f"{inert(told['step'], keep='')} waits for you · {command('runs', 'checkpoint', told['id'])}")
     if sys.stdout.isatty():
         say("")
-        then = "" if run["state"] == "done" else f" · {command('retry', run['id'])} goes on with it"
-        then = f" · {command('cancel', run['id'])} ends it" if run["state"] in OPEN else then
-        say(f"What happened: {command('trace', run['id'])}{then}")
+        then = "" if run["state"] == "done" else f" · {command('runs', 'retry', run['id'])} goes on with it"
+        then = f" · {command('runs', 'cancel', run['id'])} ends it" if run["state"] in OPEN else then
+        say(f"What happened: {command('runs', 'trace', run['id'])}{then}")
 
 
 runs = typer.Typer(

@@ -1,4 +1,4 @@
-"""`handraise cancel`: end a run."""
+"""`handraise runs cancel`: end a run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["plugin"]
 
 EXAMPLES = """\b
 Examples:
-  handraise cancel run_5d41
-  handraise cancel run_5d41 --yes         without being asked"""
+  handraise runs cancel run_5d41
+  handraise runs cancel run_5d41 --yes         without being asked"""
 
 
 def cancel(id: RunId, yes: Yes = False, as_json: Json = False, url: Url = None) -> None:
@@ -44,7 +44,7 @@ def _plan(run: dict[str, Any]) -> str:
     asks = f" {waiting} waiting for a person will be withdrawn." if waiting else ""
     return (
         f"run {run['id']} of {run['workflow']} is {run['state']}. What is under way will be stopped.{asks} "
-        f"What was done is kept: {command('retry', run['id'])} goes on from there."
+        f"What was done is kept: {command('runs', 'retry', run['id'])} goes on from there."
     )
 
 

@@ -1,4 +1,4 @@
-"""`handraise checkpoint`: see what a run waits for, and give it."""
+"""`handraise runs checkpoint`: see what a run waits for, and give it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["plugin"]
 
 EXAMPLES = """\b
 Examples:
-  handraise checkpoint run_5d41.review                         what it shows, and what it wants
-  handraise checkpoint run_5d41.review '{"approved": true}'    give it, as JSON
-  handraise checkpoint run_5d41 true                           the one that this run waits for
+  handraise runs checkpoint run_5d41.review                         what it shows, and what it wants
+  handraise runs checkpoint run_5d41.review '{"approved": true}'    give it, as JSON
+  handraise runs checkpoint run_5d41 true                           the one that this run waits for
 
 \b
 The first one counts: if somebody else gave something different before, the exit code is 1. If
@@ -65,7 +65,7 @@ def _show(found: dict[str, Any]) -> None:
         print(inert(found["input"]))
     if found["state"] == "open":
         print(f"wants {inert(wanted(found['schema']), keep='')}")
-        say(f"Give it: {command('checkpoint', found['id'])} OUTPUT")
+        say(f"Give it: {command('runs', 'checkpoint', found['id'])} OUTPUT")
     elif found["state"] == "given":
         said = json.dumps(found["output"], ensure_ascii=False)
         print(inert(f"{said} · {found['by']}, in {found['via']}", keep=""))

@@ -1,4 +1,4 @@
-"""`handraise rerun`: the same workflow with the same input, from the beginning."""
+"""`handraise runs rerun`: the same workflow with the same input, from the beginning."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["plugin"]
 
 EXAMPLES = """\b
 Examples:
-  handraise rerun run_5d41                prints the id of the new run
-  handraise rerun run_5d41 --yes          without being asked"""
+  handraise runs rerun run_5d41                prints the id of the new run
+  handraise runs rerun run_5d41 --yes          without being asked"""
 
 
 def rerun(id: RunId, yes: Yes = False, as_json: Json = False, url: Url = None) -> None:
@@ -35,7 +35,7 @@ def rerun(id: RunId, yes: Yes = False, as_json: Json = False, url: Url = None) -
             print_json(made)
             return
         print(made["id"], flush=True)
-        say(f"look at it: {command('trace', made['id'], '--follow')}")
+        say(f"look at it: {command('runs', 'trace', made['id'], '--follow')}")
 
     call(work, url=url)
 

@@ -1,4 +1,4 @@
-"""`handraise retry`: go on with a run that ended."""
+"""`handraise runs retry`: go on with a run that ended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["plugin"]
 
 EXAMPLES = """\b
 Examples:
-  handraise retry run_5d41                from what did not succeed
-  handraise retry run_5d41 --from plan    this step and all after it, also of a run that is done
-  handraise retry run_5d41 --dry-run      only say what would be done again"""
+  handraise runs retry run_5d41                from what did not succeed
+  handraise runs retry run_5d41 --from plan    this step and all after it, also of a run that is done
+  handraise runs retry run_5d41 --dry-run      only say what would be done again"""
 
 
 def retry(
@@ -52,7 +52,7 @@ def retry(
             print_json(told)
         else:
             print(f"run {inert(run['id'], keep='')} goes on")
-            say(f"look at it: {command('trace', run['id'], '--follow')}")
+            say(f"look at it: {command('runs', 'trace', run['id'], '--follow')}")
 
     call(work, url=url)
 

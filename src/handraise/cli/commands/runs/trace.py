@@ -1,4 +1,4 @@
-"""`handraise trace`: what happened in a run."""
+"""`handraise runs trace`: what happened in a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["plugin"]
 
 EXAMPLES = """\b
 Examples:
-  handraise trace run_5d41
-  handraise trace run_5d41 --follow       and what happens from now on, until it has ended
-  handraise trace run_5d41 --json | jq 'select(.type == "step_failed").error'"""
+  handraise runs trace run_5d41
+  handraise runs trace run_5d41 --follow       and what happens from now on, until it has ended
+  handraise runs trace run_5d41 --json | jq 'select(.type == "step_failed").error'"""
 
 
 def trace(

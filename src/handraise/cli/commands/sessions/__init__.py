@@ -62,7 +62,7 @@ async def _list(client: Client, *, as_json: bool) -> None:
         print(line)
     if on_terminal:
         say("")
-        say(f"See one: {command('sessions')} ID · go on with one: {command('prompt')} ID PROMPT")
+        say(f"See one: {command('sessions')} ID · go on with one: {command('sessions', 'prompt')} ID PROMPT")
 
 
 def _row(session: dict[str, Any]) -> list[str]:

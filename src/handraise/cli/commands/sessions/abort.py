@@ -1,4 +1,4 @@
-"""`handraise abort`: end the turn of a session."""
+"""`handraise sessions abort`: end the turn of a session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["plugin"]
 
 EXAMPLES = """\b
 Example:
-  handraise abort ses_5d41"""
+  handraise sessions abort ses_5d41"""
 
 
 def abort(id: SessionId, as_json: Json = False, url: Url = None) -> None:

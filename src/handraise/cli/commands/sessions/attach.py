@@ -1,4 +1,4 @@
-"""`handraise attach`: listen to an agent that already runs, and bring what it asks to the desk."""
+"""`handraise sessions attach`: listen to an agent that already runs, and bring what it asks to the desk."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["plugin"]
 
 EXAMPLES = """\b
 Examples:
-  handraise attach codex
-  handraise attach opencode http://127.0.0.1:4096
-  OPENCODE_SERVER_PASSWORD=… handraise attach opencode http://build.example.org:4096
+  handraise sessions attach codex
+  handraise sessions attach opencode http://127.0.0.1:4096
+  OPENCODE_SERVER_PASSWORD=… handraise sessions attach opencode http://build.example.org:4096
 
 \b
 Codex needs no address: the daemon that your own `codex` starts is found, also when it
@@ -58,7 +58,9 @@ async def _attach(client: Client, agent: str, given: str | None) -> None:
     found_at: str | None = getattr(watched, "found_at", None)
     address = given or found_at
     if address is None:
-        raise SettingsError(f"say where {agent} listens, as in `handraise attach {agent} http://127.0.0.1:4096`")
+        raise SettingsError(
+            f"say where {agent} listens, as in `handraise sessions attach {agent} http://127.0.0.1:4096`"
+        )
     has_passwords = found_at is None
     shown = _without_password(address) if has_passwords else address
     await client.call("GET", "/healthz")  # nothing is listened to that nobody could answer

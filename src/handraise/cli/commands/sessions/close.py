@@ -1,4 +1,4 @@
-"""`handraise close`: end a session."""
+"""`handraise sessions close`: end a session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["plugin"]
 
 EXAMPLES = """\b
 Example:
-  handraise close ses_5d41"""
+  handraise sessions close ses_5d41"""
 
 
 def close(id: SessionId, as_json: Json = False, url: Url = None) -> None:

@@ -1,4 +1,4 @@
-"""`handraise prompt`: tell a session something, and follow it to the end of that turn."""
+"""`handraise sessions prompt`: tell a session something, and follow it to the end of that turn."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["plugin"]
 
 EXAMPLES = """\b
 Examples:
-  handraise prompt ses_5d41 "And a test for it"
-  handraise prompt ses_5d41 "Then deploy" --detach     say it and leave
+  handraise sessions prompt ses_5d41 "And a test for it"
+  handraise sessions prompt ses_5d41 "Then deploy" --detach     say it and leave
 
 \b
 A session that works already does this afterwards. Everything else is as with
