@@ -729,9 +729,7 @@ def errors_page() -> Iterator[str]:
         "exception with `code`, `message` and `fields`, in the desk and in its clients. At the command line it is the "
         "sentence on standard error, and an [exit code](cli.md#exit-codes).",
     )
-    found = list(error_kinds())
-    own = [kind for kind in found if kind.__module__ == errors.__name__]
-    kinds = own + sorted(set(found) - set(own), key=lambda kind: kind.code)  # their modules are loaded in any order
+    kinds = list(error_kinds())
     said = meanings()
     worded({name: said[name] for name in said}, {kind.__name__ for kind in kinds}, "errors")
     facts = _facts()

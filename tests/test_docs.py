@@ -64,6 +64,7 @@ from handraise.channels.terminal.reading import help_for
 from handraise.cli import app
 from handraise.cli.root import MOVED
 from handraise.client import Client
+from handraise.client.tokens import Tokens
 from handraise.config import load
 from handraise.config.tables import DeskTable, ModelTable, TerminalTable, settings_of
 from handraise.errors import SettingsError
@@ -104,6 +105,7 @@ def says(pattern: str, *answers: Sequence[str], reply: str | None = None, reject
 
 SAID: dict[str, list[Line]] = {
     "acp.md": [says("Which database", ["pg"])],
+    "python-client.md": [says("Which database", ["Postgres"])],
     "README.md": [says("Deploy now", ["yes"]), says("Which database", ["Postgres"])],
     "quickstart.md": [says("Deploy now", ["yes"]), says("Which hosts", ["web1", "db1"])],
     "ask-from-a-script.md": [
@@ -848,7 +850,7 @@ def field_names() -> set[str]:
         for kind in vars(module).values():
             if dataclasses.is_dataclass(kind):
                 known |= {field.name for field in dataclasses.fields(kind)}
-    for kind in (Answer, Client, Desk, Permission, Run, Scripted, ScriptedPerson):
+    for kind in (Answer, Client, Desk, Permission, Run, Scripted, ScriptedPerson, Tokens):
         known |= {name for name in dir(kind) if not name.startswith("_")}
     for schema in document()["components"]["schemas"].values():
         known |= set(schema.get("properties", ()))

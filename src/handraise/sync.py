@@ -9,9 +9,10 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from handraise import client
+from handraise.client import agents, asks, audit, channels, chats, rules, runs, sessions, tokens, trust
 from handraise.config import Settings
 
 __all__ = ["Desk"]
@@ -20,22 +21,28 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _blocking(
-    method: Callable[Concatenate[client.Desk, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Desk, P], R]:
-    def call(self: Desk, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._run(method(self._desk, *args, **kwargs))
+class _Blocking(Protocol):
+    """What is wrapped, and how its coroutines are run."""
+
+    _wrapped: Any
+
+    def _run(self, work: Coroutine[Any, Any, R]) -> R: ...
+
+    def _is_over(self) -> bool: ...
+
+
+def _blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
+    def call(self: _Blocking, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._run(method(self._wrapped, *args, **kwargs))
 
     call.__doc__ = method.__doc__
     call.__name__ = getattr(method, "__name__", "call")
     return call
 
 
-def _iterating(
-    method: Callable[Concatenate[client.Desk, P], AsyncIterator[R]],
-) -> Callable[Concatenate[Desk, P], Iterator[R]]:
-    def iterate(self: Desk, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-        items = method(self._desk, *args, **kwargs)
+def _iterating(method: Callable[Concatenate[Any, P], AsyncIterator[R]]) -> Callable[Concatenate[Any, P], Iterator[R]]:
+    def iterate(self: _Blocking, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        items = method(self._wrapped, *args, **kwargs)
         try:
             while True:
                 try:
@@ -43,7 +50,7 @@ def _iterating(
                 except StopAsyncIteration:
                     return
         finally:
-            if not self._living.done():
+            if not self._is_over():
                 self._run(_close(items))
 
     iterate.__doc__ = method.__doc__
@@ -58,6 +65,101 @@ async def _next(items: AsyncIterator[R]) -> R:
 async def _close(items: AsyncIterator[Any]) -> None:
     if isinstance(items, AsyncGenerator):
         await items.aclose()
+
+
+class _Resource:
+    """One kind of thing that a desk has, as in `handraise.client`."""
+
+    def __init__(self, desk: Desk, wrapped: Any) -> None:
+        self._wrapped = wrapped
+        self._run = desk._run
+        self._is_over = desk._is_over
+
+
+class Asks(_Resource):
+    withdraw = _blocking(asks.Asks.withdraw)
+    answer = _blocking(asks.Asks.answer)
+    reject = _blocking(asks.Asks.reject)
+    keep_waiting = _blocking(asks.Asks.keep_waiting)
+    link = _blocking(asks.Asks.link)
+    get = _blocking(asks.Asks.get)
+    wait = _blocking(asks.Asks.wait)
+    __call__ = _iterating(asks.Asks.__call__)
+
+
+class Sessions(_Resource):
+    list = _blocking(sessions.Sessions.list)
+    get = _blocking(sessions.Sessions.get)
+    start = _blocking(sessions.Sessions.start)
+    prompt = _blocking(sessions.Sessions.prompt)
+    abort = _blocking(sessions.Sessions.abort)
+    close = _blocking(sessions.Sessions.close)
+    messages = _blocking(sessions.Sessions.messages)
+
+
+class Runs(_Resource):
+    list = _blocking(runs.Runs.list)
+    get = _blocking(runs.Runs.get)
+    start = _blocking(runs.Runs.start)
+    cancel = _blocking(runs.Runs.cancel)
+    retry = _blocking(runs.Runs.retry)
+    rerun = _blocking(runs.Runs.rerun)
+    trace = _blocking(runs.Runs.trace)
+
+
+class Checkpoints(_Resource):
+    list = _blocking(runs.Checkpoints.list)
+    get = _blocking(runs.Checkpoints.get)
+    give = _blocking(runs.Checkpoints.give)
+
+
+class Workflows(_Resource):
+    list = _blocking(runs.Workflows.list)
+
+
+class Chats(_Resource):
+    list = _blocking(chats.Chats.list)
+    get = _blocking(chats.Chats.get)
+    begin = _blocking(chats.Chats.begin)
+    say = _blocking(chats.Chats.say)
+    rename = _blocking(chats.Chats.rename)
+    stop = _blocking(chats.Chats.stop)
+    retry = _blocking(chats.Chats.retry)
+    delete = _blocking(chats.Chats.delete)
+
+
+class Rules(_Resource):
+    list = _blocking(rules.Rules.list)
+    add = _blocking(rules.Rules.add)
+    test = _blocking(rules.Rules.test)
+    remove = _blocking(rules.Rules.remove)
+
+
+class Tokens(_Resource):
+    list = _blocking(tokens.Tokens.list)
+    add = _blocking(tokens.Tokens.add)
+    revoke = _blocking(tokens.Tokens.revoke)
+    sign_in = _blocking(tokens.Tokens.sign_in)
+
+
+class Channels(_Resource):
+    list = _blocking(channels.Channels.list)
+    test = _blocking(channels.Channels.test)
+    showings = _blocking(channels.Channels.showings)
+
+
+class Audit(_Resource):
+    lines = _iterating(audit.Audit.lines)
+
+
+class Agents(_Resource):
+    list = _blocking(agents.Agents.list)
+
+
+class Trust(_Resource):
+    get = _blocking(trust.Trust.get)
+    allow = _blocking(trust.Trust.allow)
+    forget = _blocking(trust.Trust.forget)
 
 
 class Desk:
@@ -82,10 +184,22 @@ class Desk:
         # The desk is entered and left by one task, as task groups demand.
         self._living = asyncio.run_coroutine_threadsafe(self._live(ready, url, token, settings), self._loop)
         try:
-            self._desk = ready.result()
+            self._wrapped = ready.result()
         except BaseException:
             self.close()
             raise
+        self.asks = Asks(self, self._wrapped.asks)
+        self.sessions = Sessions(self, self._wrapped.sessions)
+        self.runs = Runs(self, self._wrapped.runs)
+        self.checkpoints = Checkpoints(self, self._wrapped.checkpoints)
+        self.workflows = Workflows(self, self._wrapped.workflows)
+        self.chats = Chats(self, self._wrapped.chats)
+        self.rules = Rules(self, self._wrapped.rules)
+        self.tokens = Tokens(self, self._wrapped.tokens)
+        self.channels = Channels(self, self._wrapped.channels)
+        self.audit = Audit(self, self._wrapped.audit)
+        self.agents = Agents(self, self._wrapped.agents)
+        self.trust = Trust(self, self._wrapped.trust)
         atexit.register(self.close)  # a script that ends without closing ends as quietly
 
     def __enter__(self) -> Self:
@@ -114,16 +228,15 @@ class Desk:
     reply_question = _blocking(client.Desk.reply_question)
     reject_question = _blocking(client.Desk.reject_question)
     watch = _iterating(client.Desk.watch)
-    asks = _iterating(client.Desk.asks)
 
     def on_question(self, handler: client.Handler) -> client.Handler:
         """As `handraise.Desk.on_question`; the handler runs in a thread of its own and may block."""
-        self._run(_register(self._desk.on_question, handler))
+        self._run(_register(self._wrapped.on_question, handler))
         return handler
 
     def on_permission(self, handler: client.Handler) -> client.Handler:
         """As `handraise.Desk.on_permission`; the handler runs in a thread of its own and may block."""
-        self._run(_register(self._desk.on_permission, handler))
+        self._run(_register(self._wrapped.on_permission, handler))
         return handler
 
     async def _live(
@@ -141,6 +254,9 @@ class Desk:
         async with desk:
             ready.set_result(desk)
             await self._leave.wait()
+
+    def _is_over(self) -> bool:
+        return self._living.done()
 
     def _run(self, work: Coroutine[Any, Any, R]) -> R:
         if self._living.done():

@@ -11,8 +11,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question, State
+from handraise.asks import Answer, Ask, Handling, Option, Origin, Permission, Question
+from handraise.client.asks import Asks
 from handraise.client.client import Client
+from handraise.client.resources import Resources
 from handraise.config import Settings, load, warn_of_untrusted
 from handraise.errors import CursorTooOld, HandraiseError, Rejected
 from handraise.events import Asked, Event
@@ -25,7 +27,7 @@ Reply: TypeAlias = str | Sequence[str] | Sequence[Sequence[str]] | Answer | None
 Handler: TypeAlias = Callable[[Ask], Reply | Awaitable[Reply]]
 
 
-class Desk:
+class Desk(Resources):
     """Raise a hand from any script, or answer for people.
 
     async with Desk() as desk:
@@ -46,6 +48,7 @@ class Desk:
             warn_of_untrusted(settings)
         self._settings = settings
         self.client = Client(url, token=token, settings=self._settings)
+        self.connection = self.client.connection
         self._tasks = asyncio.TaskGroup()
         self._serving: list[asyncio.Task[None]] = []
         self._session = f"script:{secrets.token_hex(4)}"
@@ -139,8 +142,10 @@ class Desk:
         """What happens at the desk, from now on or after a cursor; reconnects by itself and misses nothing."""
         return self.client.events(after=after, session=session, run=run)
 
-    def asks(self, *, state: State | None = None) -> AsyncIterator[Ask]:
-        return self.client.asks(state=state)
+    @property
+    def asks(self) -> Asks:
+        """The asks of the desk. Calling it lists them: `async for ask in desk.asks(state="asked")`."""
+        return self.client
 
     async def _serve(self, permissions: bool, handler: Handler) -> None:
         """Open asks first, then new ones. An ask seen twice is offered once."""
