@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from handraise.config import Settings
     from handraise.tables.tokens import Tokens
     from handraise.text.words import Words
+    from handraise.wire.runs import Checkpoint, Run
+    from handraise.wire.sessions import Session
 
 __all__ = [
     "AskId",
@@ -45,7 +47,6 @@ __all__ = [
     "call",
     "call_or_open",
     "chat_path",
-    "checkpoint_path",
     "complete_chat",
     "complete_checkpoint",
     "complete_id",
@@ -59,8 +60,6 @@ __all__ = [
     "lost",
     "machine",
     "person",
-    "run_path",
-    "session_path",
     "settings_here",
     "terminal_words",
     "wants_full",
@@ -219,118 +218,72 @@ async def find_ask(client: Client, typed: str) -> Ask:
     raise AskNotFound(typed)
 
 
-async def find_session(client: Client, typed: str) -> dict[str, Any]:
-    """The session with this id, or the one of the newest whose id begins or ends like this.
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
 
-    Raises SessionNotFound, and SettingsError that lists them where it could be several.
+
+async def _find(
+    typed: str,
+    *,
+    get: Callable[[str], Awaitable[T]],
+    known: Callable[[], Awaitable[Iterable[_Named]]],
+    missing: type[HandraiseError],
+) -> T:
+    """What has this id, or the one of those that are known whose id begins or ends like this.
+
+    Raises `missing`, and SettingsError that lists them where it could be several.
     """
     try:
-        return await client.call("GET", session_path(typed))  # type: ignore[no-any-return]
+        return await get(typed)
     except HandraiseError as problem:
-        if not typed or problem.code not in ("session_not_found", "not_found"):
+        if not typed or problem.code not in (missing.code, "not_found"):
             raise
-    listed = (await client.call("GET", "/v1/sessions"))["sessions"]
-    found = [told for told in listed if told["id"].startswith(typed) or told["id"].endswith(typed)]
+    found = [each.id for each in await known() if each.id.startswith(typed) or each.id.endswith(typed)]
     if len(found) > 1:
-        raise _ambiguous(typed, [told["id"] for told in found])
+        raise _ambiguous(typed, found)
     if not found:
-        raise SessionNotFound(typed)
-    return found[0]  # type: ignore[no-any-return]
+        raise missing(typed)
+    return await get(found[0])
 
 
-def session_path(id: str, action: str = "") -> str:
-    from urllib.parse import quote
-
-    return f"/v1/sessions/{quote(id, safe='')}" + (f"/{action}" if action else "")
+async def find_session(client: Client, typed: str) -> Session:
+    """Among the newest. Raises SessionNotFound, and SettingsError that lists them where it could be several."""
+    return await _find(typed, get=client.sessions.get, known=client.sessions.list, missing=SessionNotFound)
 
 
 async def find_chat(client: Client, typed: str) -> dict[str, Any]:
-    """The chat with this id and its messages, or the one whose id begins or ends like this.
+    """The chat and its messages. Raises ChatNotFound, and SettingsError that lists them where it could be several."""
 
-    Raises ChatNotFound, and SettingsError that lists them where it could be several.
-    """
-    try:
-        return await client.call("GET", chat_path(typed))  # type: ignore[no-any-return]
-    except HandraiseError as problem:
-        if not typed or problem.code not in ("chat_not_found", "not_found"):
-            raise
-    listed = (await client.call("GET", "/v1/chats"))["chats"]
-    found = [told for told in listed if told["id"].startswith(typed) or told["id"].endswith(typed)]
-    if len(found) > 1:
-        raise _ambiguous(typed, [told["id"] for told in found])
-    if not found:
-        raise ChatNotFound(typed)
-    return await client.call("GET", chat_path(found[0]["id"]))  # type: ignore[no-any-return]
+    async def get(id: str) -> dict[str, Any]:
+        return await client.call("GET", chat_path(id))  # type: ignore[no-any-return]
+
+    async def known() -> Iterable[_Named]:
+        return (await client.chats.list()).chats
+
+    return await _find(typed, get=get, known=known, missing=ChatNotFound)
 
 
 def chat_path(id: str, action: str = "") -> str:
-    from urllib.parse import quote
+    from handraise.client.connection import path
 
-    return f"/v1/chats/{quote(id, safe='')}" + (f"/{action}" if action else "")
-
-
-async def find_run(client: Client, typed: str) -> dict[str, Any]:
-    """The run with this id, or the one of the newest whose id begins or ends like this.
-
-    Raises RunNotFound, and SettingsError that lists them where it could be several.
-    """
-    try:
-        return await client.call("GET", run_path(typed))  # type: ignore[no-any-return]
-    except HandraiseError as problem:
-        if not typed or problem.code not in ("run_not_found", "not_found"):
-            raise
-    listed = (await client.call("GET", "/v1/runs"))["runs"]
-    found = [told for told in listed if told["id"].startswith(typed) or told["id"].endswith(typed)]
-    if len(found) > 1:
-        raise _ambiguous(typed, [told["id"] for told in found])
-    if not found:
-        raise RunNotFound(typed)
-    return await client.call("GET", run_path(found[0]["id"]))  # type: ignore[no-any-return]
+    return path("chats", id, *([action] if action else []))
 
 
-async def find_checkpoint(client: Client, typed: str) -> dict[str, Any]:
-    """The checkpoint with this id, or the open one whose id begins or ends like this: its run will do, or its step.
-
-    Raises CheckpointNotFound, and SettingsError that lists them where it could be several.
-    """
-    try:
-        return await client.call("GET", checkpoint_path(typed))  # type: ignore[no-any-return]
-    except HandraiseError as problem:
-        if not typed or problem.code not in ("checkpoint_not_found", "not_found"):
-            raise
-    listed = await open_checkpoints(client)
-    found = [told for told in listed if told["id"].startswith(typed) or told["id"].endswith(typed)]
-    if len(found) > 1:
-        raise _ambiguous(typed, [told["id"] for told in found])
-    if not found:
-        raise CheckpointNotFound(typed)
-    return found[0]
+async def find_run(client: Client, typed: str) -> Run:
+    """Among the newest. Raises RunNotFound, and SettingsError that lists them where it could be several."""
+    return await _find(typed, get=client.runs.get, known=client.runs.list, missing=RunNotFound)
 
 
-async def open_checkpoints(client: Client, *, run: str | None = None) -> list[dict[str, Any]]:
-    """Those that wait, the oldest first."""
-    from urllib.parse import urlencode
-
-    asked = {"state": "open", **({} if run is None else {"run": run})}
-    found: list[dict[str, Any]] = []
-    while True:
-        page = await client.call("GET", f"/v1/checkpoints?{urlencode(asked)}")
-        found += page["checkpoints"]
-        if page.get("next") is None:
-            return found
-        asked["after"] = page["next"]
-
-
-def run_path(id: str, action: str = "") -> str:
-    from urllib.parse import quote
-
-    return f"/v1/runs/{quote(id, safe='')}" + (f"/{action}" if action else "")
-
-
-def checkpoint_path(id: str) -> str:
-    from urllib.parse import quote
-
-    return f"/v1/checkpoints/{quote(id, safe='')}"
+async def find_checkpoint(client: Client, typed: str) -> Checkpoint:
+    """Also an open one by its run or its step. Raises CheckpointNotFound, and SettingsError that lists them where it
+    could be several."""
+    return await _find(
+        typed,
+        get=client.checkpoints.get,
+        known=lambda: client.checkpoints.list(state="open"),
+        missing=CheckpointNotFound,
+    )
 
 
 def _ambiguous(typed: str, ids: list[str]) -> SettingsError:
@@ -351,69 +304,67 @@ def lost(ask: Ask) -> HandraiseError:
 
 def complete_id(incomplete: str) -> Iterator[tuple[str, str]]:
     """The ids that wait, for the shell, with what each is about."""
-    import asyncio
 
-    async def listed(client: Client) -> list[Ask]:
-        async with asyncio.timeout(COMPLETE_WITHIN):
-            return [ask async for ask in client.asks(state="asked")]
+    async def listed(client: Client) -> list[tuple[str, str]]:
+        return [(ask.id, ask.title) async for ask in client.asks(state="asked")]
 
-    try:
-        asks = call(listed, url=None)
-    except (HandraiseError, OSError, TimeoutError):
-        return
-    for ask in asks:
-        if ask.id.startswith(incomplete) and _HARMLESS_ID.fullmatch(ask.id):
-            yield ask.id, inert(_HARMFUL.sub(" ", ask.title[:60]), keep="")
+    yield from _completed(incomplete, listed)
 
 
 def complete_session(incomplete: str) -> Iterator[tuple[str, str]]:
     """The ids of sessions that were started here and are not over, for the shell, each with its agent."""
-    import asyncio
 
-    async def listed(client: Client) -> list[dict[str, Any]]:
-        async with asyncio.timeout(COMPLETE_WITHIN):
-            return (await client.call("GET", "/v1/sessions"))["sessions"]  # type: ignore[no-any-return]
+    async def listed(client: Client) -> list[tuple[str, str]]:
+        found = await client.sessions.list()
+        return [(session.id, session.agent) for session in found if session.managed and session.state != "done"]
 
-    try:
-        sessions = call(listed, url=None)
-    except (HandraiseError, OSError, TimeoutError):
-        return
-    for told in sessions:
-        id = told["id"]
-        if told["managed"] and told["state"] != "done" and id.startswith(incomplete) and _HARMLESS_ID.fullmatch(id):
-            yield id, inert(_HARMFUL.sub(" ", told["agent"][:60]), keep="")
+    yield from _completed(incomplete, listed)
 
 
 def complete_run(incomplete: str) -> Iterator[tuple[str, str]]:
     """The ids of the newest runs, for the shell, each with its workflow and its state."""
-    yield from _completed("/v1/runs", "runs", incomplete, ("workflow", "state"))
+
+    async def listed(client: Client) -> list[tuple[str, str]]:
+        return [(run.id, f"{run.workflow} {run.state}") for run in await client.runs.list()]
+
+    yield from _completed(incomplete, listed)
 
 
 def complete_chat(incomplete: str) -> Iterator[tuple[str, str]]:
     """The ids of the newest chats, for the shell, each with its title."""
-    yield from _completed("/v1/chats", "chats", incomplete, ("title",))
+
+    async def listed(client: Client) -> list[tuple[str, str]]:
+        return [(chat.id, chat.title) for chat in (await client.chats.list()).chats]
+
+    yield from _completed(incomplete, listed)
 
 
 def complete_checkpoint(incomplete: str) -> Iterator[tuple[str, str]]:
     """The ids of checkpoints that wait, for the shell, each with what it shows."""
-    yield from _completed("/v1/checkpoints?state=open", "checkpoints", incomplete, ("input",))
+
+    async def listed(client: Client) -> list[tuple[str, str]]:
+        return [(found.id, str(found.input)) for found in await client.checkpoints.list(state="open")]
+
+    yield from _completed(incomplete, listed)
 
 
-def _completed(path: str, name: str, incomplete: str, about: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _completed(
+    incomplete: str, listed: Callable[[Client], Awaitable[list[tuple[str, str]]]]
+) -> Iterator[tuple[str, str]]:
+    """Ids that begin like this, each with what it is about, without what a shell would evaluate."""
     import asyncio
 
-    async def listed(client: Client) -> list[dict[str, Any]]:
+    async def soon(client: Client) -> list[tuple[str, str]]:
         async with asyncio.timeout(COMPLETE_WITHIN):
-            return (await client.call("GET", path))[name]  # type: ignore[no-any-return]
+            return await listed(client)
 
     try:
-        found = call(listed, url=None)
+        found = call(soon, url=None)
     except (HandraiseError, OSError, TimeoutError):
         return
-    for told in found:
-        if told["id"].startswith(incomplete) and _HARMLESS_ID.fullmatch(told["id"]):
-            words = " ".join(str(told[field]) for field in about)
-            yield told["id"], inert(_HARMFUL.sub(" ", words[:60]), keep="")
+    for id, about in found:
+        if id.startswith(incomplete) and _HARMLESS_ID.fullmatch(id):
+            yield id, inert(_HARMFUL.sub(" ", about[:60]), keep="")
 
 
 RunId = Annotated[

@@ -55,9 +55,9 @@ def output_of(checkpoint: Mapping[str, Any], ask: Ask, answer: Answer) -> Any:
         raise AnswerDoesNotFit([{"question": None, "problem": f"That is no JSON: {problem}"}]) from None
 
 
-def read_output(schema: Mapping[str, Any], text: str) -> Any:
+def read_output(schema: Mapping[str, Any] | bool, text: str) -> Any:
     """What somebody typed as one word: JSON, or plain text where text is wanted. Raises SettingsError."""
-    if takes_text(schema):
+    if not isinstance(schema, bool) and takes_text(schema):
         return text
     try:
         return json.loads(text)
@@ -84,8 +84,10 @@ def takes_text(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "string" or (bool(choices) and all(isinstance(each, str) for each in choices))
 
 
-def wanted(schema: Mapping[str, Any]) -> str:
+def wanted(schema: Mapping[str, Any] | bool) -> str:
     """What an output has to be, in a few words."""
+    if isinstance(schema, bool):
+        return "any JSON"
     form = _form(schema)
     if form is None:
         return f"JSON of this form: {json.dumps(schema)}"

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from handraise.asks import Answer, Ask, State
 from handraise.channels import Inbox
-from handraise.cli.calling import checkpoint_path, open_checkpoints
 from handraise.cli.checkpoint_forms import output_of, to_ask
 from handraise.client import Client
 from handraise.errors import AlreadyAnswered, AnswerDoesNotFit, AskWithdrawn, HandraiseError, OutputDoesNotFit, RunEnded
 from handraise.events import Answered, Asked, Event, Withdrawn
+from handraise.wire.plain import to_plain
 
 __all__ = ["AskInbox", "CheckpointInbox"]
 
@@ -74,7 +74,7 @@ class CheckpointInbox:
 
     async def look_at(self, checkpoint: str) -> None:
         """Something became of a checkpoint."""
-        self._hear(await self._client.call("GET", checkpoint_path(checkpoint)))
+        self._hear(to_plain(await self._client.checkpoints.get(checkpoint)))
 
     async def _look(self) -> None:
         """Something may have become of any of them."""
@@ -86,7 +86,7 @@ class CheckpointInbox:
             await self.look_at(id.removeprefix(OURS))
 
     async def _listed(self) -> list[dict[str, Any]]:
-        return await open_checkpoints(self._client)
+        return [to_plain(each) for each in await self._client.checkpoints.list(state="open")]
 
     def _hear(self, told: dict[str, Any]) -> None:
         id = OURS + told["id"]
@@ -193,7 +193,7 @@ class CheckpointInbox:
     async def get(self, id: str) -> Ask:
         if id not in self._checkpoints:
             return await self._asks.get(id)
-        self._checkpoints[id] = await self._client.call("GET", checkpoint_path(id.removeprefix(OURS)))
+        self._checkpoints[id] = to_plain(await self._client.checkpoints.get(id.removeprefix(OURS)))
         return self._to_ask(self._checkpoints[id])
 
     async def answer(self, id: str, answer: Answer) -> Ask:
@@ -204,8 +204,8 @@ class CheckpointInbox:
             return ended
         output = output_of(known, self._to_ask({**known, "state": "open"}), answer)
         try:
-            body = {"output": output, "by": answer.by, "via": answer.via}
-            self._checkpoints[id] = await self._client.call("POST", checkpoint_path(known["id"]), body=body)
+            given = await self._client.checkpoints.give(known["id"], output, by=answer.by, via=answer.via)
+            self._checkpoints[id] = to_plain(given)
         except OutputDoesNotFit as misfit:
             problems = misfit.fields.get("problems") or [{"problem": misfit.message}]
             raise AnswerDoesNotFit([{"question": None, "problem": _sentence(each)} for each in problems]) from None

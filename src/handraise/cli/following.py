@@ -18,13 +18,15 @@ import typer
 
 from handraise.asks import Ask
 from handraise.channels.terminal import Terminal
-from handraise.cli.calling import person, session_path, terminal_words, wants_full
+from handraise.cli.calling import person, terminal_words, wants_full
 from handraise.cli.narrowed import Narrowed
 from handraise.cli.printing import command, cut, how_to_answer, print_json, say
 from handraise.client import Client
 from handraise.errors import CursorTooOld, HandraiseError
 from handraise.events import Asked
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
+from handraise.wire.sessions import Message, Session
 
 __all__ = ["Followed", "Interrupts", "first_of", "messages_of", "newest_message", "stop"]
 
@@ -40,7 +42,7 @@ class Followed:
     def __init__(
         self,
         client: Client,
-        session: dict[str, Any],
+        session: Session,
         *,
         prompt: str,
         as_json: bool,
@@ -67,7 +69,7 @@ class Followed:
 
         Ctrl+C aborts the turn, a second one leaves at once. `leaving` is the desk in this process, where there is one.
         """
-        self._say(f"session {self._id} of {self._session['agent']}")
+        self._say(f"session {self._id} of {self._session.agent}")
         with Interrupts() as interrupts:
             ended = asyncio.create_task(self._until_ended())
             asking = asyncio.create_task(self._show_asks())
@@ -101,20 +103,19 @@ class Followed:
     async def _abort(self) -> None:
         say("handraise: aborting the turn; Ctrl+C again leaves at once")
         with suppress(HandraiseError):  # it may have ended just now
-            await self._client.call("POST", session_path(self._id, "abort"), body={})
+            await self._client.sessions.abort(self._id)
 
     @property
     def _id(self) -> str:
-        return str(self._session["id"])
+        return self._session.id
 
     # What it says -----------------------------------------------------------------------------------------
 
     async def _until_ended(self) -> None:
         reading = asyncio.create_task(self._read_on())
         try:
-            path = session_path(self._id) + f"?wait={WAIT:g}"
-            while self._session["state"] in BUSY:
-                self._session = await self._client.call("GET", path, silence=WAIT + 10)
+            while self._session.state in BUSY:
+                self._session = await self._client.sessions.get(self._id, wait=WAIT)
         finally:
             await stop(reading)
         async for message in self._messages():
@@ -126,15 +127,15 @@ class Followed:
             async for message in self._messages(wait=WAIT):
                 self._hear(message)
 
-    async def _messages(self, *, wait: float = 0.0) -> AsyncIterator[dict[str, Any]]:
+    async def _messages(self, *, wait: float = 0.0) -> AsyncIterator[Message]:
         """Those that were not heard yet; waits for the first of them."""
         async for message in messages_of(self._client, self._id, after=self._after, wait=wait):
-            self._after = message["id"]
+            self._after = message.id
             yield message
 
-    def _hear(self, message: dict[str, Any]) -> None:
-        text, extra = message["text"], message.get("extra") or {}
-        match message["role"]:
+    def _hear(self, message: Message) -> None:
+        text, extra = message.text, message.extra or {}
+        match message.role:
             case "person":
                 self._broken = False
                 if text != self._prompt:
@@ -168,10 +169,10 @@ class Followed:
     def _tell(self) -> None:
         """How it ended, and what the agent said last where nobody saw that yet."""
         if self._as_json:
-            print_json({**self._session, "text": self._text})
+            print_json({**to_plain(self._session), "text": self._text})
         elif self._terminal is None and self._text is not None:
             print(inert(self._text) if sys.stdout.isatty() else self._text, flush=True)
-        state, error = self._session["state"], self._session["error"]
+        state, error = self._session.state, self._session.error
         if state == "failed" and not self._broken:
             say(f"handraise: {error or 'the session failed'}")
         if state != "done" and self._terminal is not None:
@@ -216,19 +217,16 @@ def _print(text: str) -> None:
 
 async def newest_message(client: Client, session: str) -> str:
     """The id of what was said last; nothing where nothing was said."""
-    page = (await client.call("GET", f"{session_path(session, 'messages')}?before=&limit=1"))["messages"]
-    return str(page[0]["id"]) if page else ""
+    page = (await client.sessions.messages(session, before="", limit=1)).messages
+    return page[0].id if page else ""
 
 
-async def messages_of(
-    client: Client, session: str, *, after: str = "", wait: float = 0.0
-) -> AsyncIterator[dict[str, Any]]:
+async def messages_of(client: Client, session: str, *, after: str = "", wait: float = 0.0) -> AsyncIterator[Message]:
     """What was said in a session, the oldest first; waits for the first of them."""
     while True:
-        path = f"{session_path(session, 'messages')}?after={after}&wait={wait:g}"
-        page = (await client.call("GET", path, silence=wait + 10))["messages"]
+        page = (await client.sessions.messages(session, after=after, wait=wait)).messages
         for message in page:
-            after = message["id"]
+            after = message.id
             yield message
         if not page:
             return

@@ -18,13 +18,15 @@ import typer
 
 from handraise.asks import Ask
 from handraise.channels.terminal import Terminal, wants_colour
-from handraise.cli.calling import open_checkpoints, person, run_path, terminal_words
+from handraise.cli.calling import person, terminal_words
 from handraise.cli.checkpoint_inbox import CheckpointInbox
 from handraise.cli.following import Interrupts, first_of, stop
 from handraise.cli.narrowed import SKIP, Narrowed
 from handraise.cli.printing import command, cut, duration, how_to_answer, print_json, say
 from handraise.client import Client
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
+from handraise.wire.runs import Checkpoint, Run
 from handraise.workflow.trace import line
 
 if TYPE_CHECKING:
@@ -52,8 +54,7 @@ class TracePage(NamedTuple):
 
 async def trace_of(client: Client, run: str, *, after: str = "", wait: float = 0.0) -> TracePage:
     """What happened; waits for the first of it."""
-    path = f"{run_path(run, 'trace')}?wait={wait:g}" + (f"&after={after}" if after else "")
-    page = await client.call("GET", path, silence=wait + 10)
+    page = await client.runs.trace(run, after=after, wait=wait)
     return TracePage(page["events"], page["next"], page["state"])
 
 
@@ -61,7 +62,7 @@ class FollowedRun:
     """One run and what becomes of it. With `stays` it is followed although nothing goes on without a person."""
 
     def __init__(
-        self, client: Client, run: dict[str, Any], *, as_json: bool, stays: bool, goes_on: str, full: bool = False
+        self, client: Client, run: Run, *, as_json: bool, stays: bool, goes_on: str, full: bool = False
     ) -> None:
         """`goes_on` says what becomes of the run when nobody follows it any more; `full` is the terminal's mode."""
         self._client = client
@@ -74,7 +75,7 @@ class FollowedRun:
         by_hand = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
         self._progress = _Progress(self._running, is_shown=by_hand and os.environ.get("TERM") != "dumb")
         self._inbox = CheckpointInbox(
-            client, Narrowed(client, run=run["id"]), listens=False, before=self._progress.hide, skip=SKIP[full]
+            client, Narrowed(client, run=run.id), listens=False, before=self._progress.hide, skip=SKIP[full]
         )
         self._terminal = (
             Terminal(
@@ -96,7 +97,7 @@ class FollowedRun:
         Ctrl+C leaves; the run goes on without us. `leaving` is the desk in this process, where there is one.
         """
         if not self._as_json:
-            self._note(f"run {self._id} of {self._run['workflow']}")
+            self._note(f"run {self._id} of {self._run.workflow}")
         with Interrupts() as interrupts:
             ended = asyncio.create_task(self._until_ended())
             tasks: list[asyncio.Task[Any]] = [ended]
@@ -126,7 +127,7 @@ class FollowedRun:
 
     @property
     def _id(self) -> str:
-        return str(self._run["id"])
+        return self._run.id
 
     async def _leave(self, *, desk_left: bool) -> None:
         say(f"handraise: run {self._id} {self._goes_on}; {command('runs', 'cancel', self._id)} ends it")
@@ -148,7 +149,7 @@ class FollowedRun:
                 break
             is_stuck = self._terminal is None and not self._stays and await self._is_stuck()
         self._inbox.withdraw()
-        self._run = await self._client.call("GET", run_path(self._id))
+        self._run = await self._client.runs.get(self._id)
         return page.is_last
 
     async def _hear(self, event: dict[str, Any]) -> None:
@@ -170,12 +171,12 @@ class FollowedRun:
     async def _is_stuck(self) -> bool:
         """Whether every step that runs waits for a person, and no deadline will answer instead."""
         asks, checkpoints = await self._waiting()
-        waiting = {ask.origin.step for ask in asks if ask.deadline is None} | {told["step"] for told in checkpoints}
+        waiting = {ask.origin.step for ask in asks if ask.deadline is None} | {told.step for told in checkpoints}
         return bool(waiting) and self._running.keys() <= waiting
 
-    async def _waiting(self) -> tuple[list[Ask], list[dict[str, Any]]]:
+    async def _waiting(self) -> tuple[list[Ask], tuple[Checkpoint, ...]]:
         asks = [ask async for ask in self._client.asks(state="asked", run=self._id)]
-        return asks, await open_checkpoints(self._client, run=self._id)
+        return asks, await self._client.checkpoints.list(run=self._id, state="open")
 
     # What is said ---------------------------------------------------------------------------------------------------
 
@@ -203,22 +204,22 @@ class FollowedRun:
         for ask in asks:
             say(f"{ask.origin.step or ask.origin.agent} asks: {ask.title} · {how_to_answer(ask)}")
         for told in checkpoints:
-            say(f"{told['step']} waits for you · {command('runs', 'checkpoint', told['id'])}")
+            say(f"{told.step} waits for you · {command('runs', 'checkpoint', told.id)}")
         say(f"handraise: run {self._id} waits for a person and {self._goes_on}")
         if self._as_json:
-            print_json(self._run)
+            print_json(to_plain(self._run))
 
     def _tell(self) -> None:
         """How it ended, and what came of it."""
-        state, output = self._run["state"], self._run["output"]
+        state, output = self._run.state, self._run.output
         if self._as_json:
-            print_json(self._run)
+            print_json(to_plain(self._run))
         elif state == "done" and output is not None:
             print(inert(output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False)))
         if state == "done":
             return
         if state == "parked":
-            say(f"handraise: run {self._id} is parked: {self._run['error']}")
+            say(f"handraise: run {self._id} is parked: {self._run.error}")
         say(f"handraise: run {self._id} is {state}; {command('runs', 'retry', self._id)} goes on where it stopped")
         raise typer.Exit(FAILED)
 

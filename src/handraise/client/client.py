@@ -62,6 +62,10 @@ class Client(Asks, Resources):
         """The asks of the desk. That is the client itself, since channels and adapters want nothing else of it."""
         return self
 
+    async def reach(self) -> None:
+        """Raises DeskUnreachable where no desk answers. From here on its restarts are waited for."""
+        await self.connection.call("GET", "/healthz")
+
     def events(
         self,
         *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,14 +38,23 @@ class Sessions:
         command: Sequence[str] = (),
         stale_after: float | None = None,
         handling: Handling | None = None,
+        id: str | None = None,
     ) -> Session:
-        """Start an agent on the desk's machine. Raises DeskBroke where nobody can tell whether it was started."""
-        body: dict[str, Any] = {"agent": agent, "prompt": prompt, "cwd": cwd, "mode": mode, "command": list(command)}
+        """Start an agent on the desk's machine. The same `id` again is the same session, so that nothing starts twice."""
+        body: dict[str, Any] = {
+            "id": id or f"ses_{secrets.token_hex(10)}",
+            "agent": agent,
+            "prompt": prompt,
+            "cwd": cwd,
+            "mode": mode,
+            "command": list(command),
+        }
         body |= {"stale_after": stale_after, **(handling_fields(handling) if handling is not None else {})}
-        return await self._connection.post(Session, path("sessions"), body=body, once=True)
+        return await self._connection.post(Session, path("sessions"), body=body)
 
     async def prompt(self, id: str, prompt: str) -> Session:
-        """Tell it something more. One that works does this afterwards. Raises SessionEnded, and as `start` does."""
+        """Tell it something more. One that works does this afterwards. Raises SessionEnded, and DeskBroke where nobody
+        can tell whether it was told."""
         return await self._connection.post(Session, path("sessions", id, "prompt"), body={"prompt": prompt}, once=True)
 
     async def abort(self, id: str) -> Session:

@@ -160,7 +160,7 @@ async def _ask(client: Client, ask: Ask, *, handling: Handling, timeout: float |
     """Raises Rejected and Withdrawn, and leaves with 3 when the time of this command ran out."""
     import asyncio
 
-    await client.call("GET", "/healthz")  # from here on the desk was reached, and its restarts are waited for
+    await client.reach()  # from here on the desk was reached, and its restarts are waited for
     try:
         opened = await _open(client, ask, handling=handling)
         if opened.state == "asked" and sys.stderr.isatty():

@@ -6,18 +6,20 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from handraise.asks import Ask
-from handraise.cli.calling import Json, Url, call, complete_id, find_ask, open_checkpoints
+from handraise.cli.calling import Json, Url, call, complete_id, find_ask
 from handraise.cli.commands import Command
 from handraise.cli.printing import ask_fields, command, duration, print_json, say, table
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.client import Client
+    from handraise.wire.runs import Checkpoint
 
 __all__ = ["list_asks", "plugin"]
 
@@ -82,11 +84,11 @@ async def list_asks(
     if as_json:
         async for ask in found:
             print_json(ask_fields(ask))
-        for told in await open_checkpoints(client) if with_checkpoints else ():
-            print_json({"checkpoint": told})
+        for each in await client.checkpoints.list(state="open") if with_checkpoints else ():
+            print_json({"checkpoint": to_plain(each)})
         return
     asks = [ask async for ask in found]
-    checkpoints = await open_checkpoints(client) if with_checkpoints else []
+    checkpoints = await client.checkpoints.list(state="open") if with_checkpoints else ()
     if not asks and not checkpoints:
         print("Nothing is waiting for you." if state == "asked" else "There are none.")
         return
@@ -108,14 +110,14 @@ async def list_asks(
             say(f"Give to a checkpoint: {checkpoint} ID OUTPUT · see one: {checkpoint} ID")
 
 
-def _checkpoint_table(checkpoints: Sequence[dict[str, Any]], *, columns: int | None, now: datetime) -> Iterator[str]:
+def _checkpoint_table(checkpoints: Sequence[Checkpoint], *, columns: int | None, now: datetime) -> Iterator[str]:
     from handraise.cli.checkpoint_forms import wanted
 
     rows = []
     for told in checkpoints:
-        age = duration((now - datetime.fromisoformat(told["asked_at"])).total_seconds())
-        about = f"{told['input']} · {wanted(told['schema'])}" if told["input"] else wanted(told["schema"])
-        rows.append([inert(cell, keep="") for cell in (told["id"], age, about)])
+        age = duration((now - datetime.fromisoformat(told.asked_at)).total_seconds())
+        about = f"{told.input} · {wanted(told.schema)}" if told.input else wanted(told.schema)
+        rows.append([inert(cell, keep="") for cell in (told.id, age, about)])
     yield from table(["CHECKPOINT", "AGE", "WANTS"], rows, columns=columns)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -17,11 +16,13 @@ from handraise.cli.commands import Command
 from handraise.cli.printing import command, print_json, say
 from handraise.cli.trusting import settings_or_offer
 from handraise.errors import SettingsError
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.app import Running
     from handraise.client import Client
     from handraise.config import Settings
+    from handraise.wire.runs import Run as WorkflowRun
 
 __all__ = ["plugin"]
 
@@ -127,7 +128,7 @@ async def _run(
             await followed.follow(leaving=None if own is None else own.serving)
         finally:
             if own is not None:
-                await _say_what_else_waits(own, run["id"])
+                await _say_what_else_waits(own, run.id)
 
 
 async def _detach(
@@ -135,16 +136,15 @@ async def _detach(
 ) -> None:
     run = await _create(client, flow, folder, given, pairs)
     if as_json:
-        print_json(run)
+        print_json(to_plain(run))
         return
-    print(run["id"], flush=True)
-    say(f"look at it: {command('runs', 'trace', run['id'], '--follow')} · answer what it asks: {command('watch')}")
+    print(run.id, flush=True)
+    say(f"look at it: {command('runs', 'trace', run.id, '--follow')} · answer what it asks: {command('watch')}")
 
 
-async def _create(client: Client, flow: str, folder: Path, given: Any, pairs: Mapping[str, str]) -> dict[str, Any]:
-    await client.call("GET", "/healthz")  # from here on the desk was reached
-    body = {"workflow": flow, "input": await _input(client, flow, folder, given, pairs), "cwd": str(folder)}
-    return await client.call("POST", "/v1/runs", body=body, once=True)  # type: ignore[no-any-return]
+async def _create(client: Client, flow: str, folder: Path, given: Any, pairs: Mapping[str, str]) -> WorkflowRun:
+    await client.reach()
+    return await client.runs.start(flow, await _input(client, flow, folder, given, pairs), cwd=str(folder))
 
 
 async def _input(client: Client, flow: str, folder: Path, given: Any, pairs: Mapping[str, str]) -> Any:
@@ -155,8 +155,8 @@ async def _input(client: Client, flow: str, folder: Path, given: Any, pairs: Map
         raise SettingsError("--input names fields, and what --input-file holds has none; give one of them")
     from handraise.cli.checkpoint_forms import read_value
 
-    listed = (await client.call("GET", f"/v1/workflows?cwd={quote(str(folder), safe='')}"))["workflows"]
-    schema = next((told.get("input") for told in listed if told.get("name") == flow), None) or {}
+    listed = await client.workflows.list(cwd=str(folder))
+    schema = next((each.input for each in listed if each.name == flow), None) or {}
     fields = schema.get("properties", {})
     inside = {name: {**fields[name], "$defs": schema.get("$defs", {})} for name in pairs if name in fields}
     return {**given, **{name: read_value(inside.get(name), value) for name, value in pairs.items()}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,13 @@ from handraise.cli.commands import Command
 from handraise.cli.printing import command, print_json, say
 from handraise.cli.trusting import settings_or_offer
 from handraise.errors import SettingsError
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.app import Running
     from handraise.client import Client
     from handraise.config import Settings
+    from handraise.wire.sessions import Session
 
 __all__ = ["plugin"]
 
@@ -84,8 +85,6 @@ def start(
     """Start an agent, and answer what it asks."""
     import asyncio
 
-    from handraise.wire import handling_fields
-
     folder = (cwd or Path.cwd()).expanduser().absolute()
     settings = settings_or_offer(folder, with_workflows=False, quietly=as_json)
     if url is not None:
@@ -97,19 +96,19 @@ def start(
         timeout=timeout,
         on_timeout=on_timeout,
     )
-    body = {
+    wanted = {
         "agent": agent,
         "prompt": prompt,
         "cwd": str(folder),
         "mode": mode,
         "command": shlex.split(command_) if command_ else [],
         "stale_after": stale,
-        **handling_fields(handling),
+        "handling": handling,
     }
     if detach:
-        call(lambda client: _detach(client, body, as_json=as_json), url=url)
+        call(lambda client: _detach(client, wanted, as_json=as_json), url=url)
     else:
-        asyncio.run(_start(settings, body, as_json=as_json, full=full))
+        asyncio.run(_start(settings, wanted, as_json=as_json, full=full))
 
 
 def _handling(
@@ -134,29 +133,28 @@ def _handling(
     return handling
 
 
-async def _detach(client: Client, body: dict[str, Any], *, as_json: bool) -> None:
-    session = await _create(client, body)
+async def _detach(client: Client, wanted: dict[str, Any], *, as_json: bool) -> None:
+    session = await _create(client, wanted)
     if as_json:
-        print_json(session)
+        print_json(to_plain(session))
         return
-    print(session["id"], flush=True)
-    say(f"look at it: {command('sessions', session['id'])} · answer what it asks: {command('watch')}")
+    print(session.id, flush=True)
+    say(f"look at it: {command('sessions', session.id)} · answer what it asks: {command('watch')}")
 
 
-async def _create(client: Client, body: dict[str, Any]) -> dict[str, Any]:
-    await client.call("GET", "/healthz")  # from here on the desk was reached
-    named = {**body, "id": f"ses_{secrets.token_hex(10)}"}  # a call that is repeated starts nothing twice
-    return await client.call("POST", "/v1/sessions", body=named)  # type: ignore[no-any-return]
+async def _create(client: Client, wanted: dict[str, Any]) -> Session:
+    await client.reach()
+    return await client.sessions.start(**wanted)
 
 
-async def _start(settings: Settings, body: dict[str, Any], *, as_json: bool, full: bool | None) -> None:
+async def _start(settings: Settings, wanted: dict[str, Any], *, as_json: bool, full: bool | None) -> None:
     from handraise.cli.following import Followed
     from handraise.cli.running import desk_for
     from handraise.client import Client
 
     async with desk_for(settings) as own, Client(own.url if own is not None else None, settings=settings) as client:
-        session = await _create(client, body)
-        followed = Followed(client, session, prompt=body["prompt"], as_json=as_json, full=full)
+        session = await _create(client, wanted)
+        followed = Followed(client, session, prompt=wanted["prompt"], as_json=as_json, full=full)
         try:
             await followed.follow(leaving=None if own is None else own.serving)
         finally:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from handraise.cli.calling import By, CheckpointId, Json, Url, call, checkpoint_path, find_checkpoint, person
+from handraise.cli.calling import By, CheckpointId, Json, Url, call, find_checkpoint, person
 from handraise.cli.commands import Command
 from handraise.cli.printing import command, print_json, say
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.client import Client
+    from handraise.wire.runs import Checkpoint
 
 __all__ = ["plugin"]
 
@@ -43,32 +45,32 @@ def checkpoint(
         if output is not None:
             from handraise.cli.checkpoint_forms import read_output
 
-            body = {"output": read_output(found["schema"], output), "by": by or person(), "via": "cli"}
-            found = await client.call("POST", checkpoint_path(found["id"]), body=body)
+            given = read_output(found.schema, output)
+            found = await client.checkpoints.give(found.id, given, by=by or person(), via="cli")
         if as_json:
-            print_json(found)
+            print_json(to_plain(found))
         elif output is not None:
-            print(f"checkpoint {inert(found['id'], keep='')} was given; its run goes on")
+            print(f"checkpoint {inert(found.id, keep='')} was given; its run goes on")
         else:
             _show(found)
 
     call(work, url=url)
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: Checkpoint) -> None:
     import json
 
     from handraise.cli.checkpoint_forms import wanted
 
-    print(inert(found["id"], keep=""))
-    if found["input"]:
-        print(inert(found["input"]))
-    if found["state"] == "open":
-        print(f"wants {inert(wanted(found['schema']), keep='')}")
-        say(f"Give it: {command('runs', 'checkpoint', found['id'])} OUTPUT")
-    elif found["state"] == "given":
-        said = json.dumps(found["output"], ensure_ascii=False)
-        print(inert(f"{said} · {found['by']}, in {found['via']}", keep=""))
+    print(inert(found.id, keep=""))
+    if found.input:
+        print(inert(found.input))
+    if found.state == "open":
+        print(f"wants {inert(wanted(found.schema), keep='')}")
+        say(f"Give it: {command('runs', 'checkpoint', found.id)} OUTPUT")
+    elif found.state == "given":
+        said = json.dumps(found.output, ensure_ascii=False)
+        print(inert(f"{said} · {found.by}, in {found.via}", keep=""))
     else:
         print("nobody waits for it any more")
 

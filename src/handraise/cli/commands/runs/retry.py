@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from handraise.cli.calling import Json, RunId, Url, Yes, call, find_run, run_path
+from handraise.cli.calling import Json, RunId, Url, Yes, call, find_run
 from handraise.cli.commands import Command
 from handraise.cli.printing import agree, command, print_json, say
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.client import Client
+    from handraise.wire.runs import Retried, Run
 
 __all__ = ["plugin"]
 
@@ -37,31 +39,30 @@ def retry(
 
     async def work(client: Client) -> None:
         run = await find_run(client, id)
-        path, body = run_path(run["id"], "retry"), {} if step is None else {"from": step}
-        plan = await client.call("POST", path, body={**body, "dry_run": True})
+        plan = await client.runs.retry(run.id, step=step, dry_run=True)
         if dry_run:
             if as_json:
-                print_json(plan)
+                print_json(to_plain(plan))
             else:
                 print(inert(_plan(run, plan), keep=""))
             return
         say(_plan(run, plan))
         agree("Go on?", yes=yes)
-        told = await client.call("POST", path, body=body)
+        told = await client.runs.retry(run.id, step=step)
         if as_json:
-            print_json(told)
+            print_json(to_plain(told))
         else:
-            print(f"run {inert(run['id'], keep='')} goes on")
-            say(f"look at it: {command('runs', 'trace', run['id'], '--follow')}")
+            print(f"run {inert(run.id, keep='')} goes on")
+            say(f"look at it: {command('runs', 'trace', run.id, '--follow')}")
 
     call(work, url=url)
 
 
-def _plan(run: dict[str, Any], plan: dict[str, Any]) -> str:
-    again, then = ", ".join(plan["again"]), ", ".join(plan.get("then") or ())
+def _plan(run: Run, plan: Retried) -> str:
+    again, then = ", ".join(plan.again), ", ".join(plan.then or ())
     done = f"Done again: {again}." if again else "Nothing is done again."
     after = f" After that: {then}." if then else ""
-    return f"run {run['id']} of {run['workflow']} is {run['state']}. {done}{after}"
+    return f"run {run.id} of {run.workflow} is {run.state}. {done}{after}"
 
 
 plugin = Command(retry, examples=EXAMPLES)

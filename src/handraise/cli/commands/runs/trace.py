@@ -40,7 +40,7 @@ async def _trace(client: Client, typed: str, *, follow: bool, as_json: bool) -> 
     run = await find_run(client, typed)
     colour, after = wants_colour(), ""
     while True:
-        page = await trace_of(client, run["id"], after=after, wait=WAIT if follow else 0.0)
+        page = await trace_of(client, run.id, after=after, wait=WAIT if follow else 0.0)
         after = page.next
         for event in page.events:
             if as_json:

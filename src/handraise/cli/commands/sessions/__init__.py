@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +14,11 @@ from handraise.cli.commands import DEFAULT, Command, WithDefault
 from handraise.cli.commands.sessions import abort, attach, close, prompt
 from handraise.cli.printing import command, duration, print_json, say, table
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.client import Client
+    from handraise.wire.sessions import Session
 
 __all__ = ["plugin"]
 
@@ -47,10 +49,10 @@ def list_(
 
 
 async def _list(client: Client, *, as_json: bool) -> None:
-    listed = (await client.call("GET", "/v1/sessions"))["sessions"]
+    listed = await client.sessions.list()
     if as_json:
         for session in listed:
-            print_json(session)
+            print_json(to_plain(session))
         return
     if not listed:
         print("There are no sessions.")
@@ -65,11 +67,11 @@ async def _list(client: Client, *, as_json: bool) -> None:
         say(f"See one: {command('sessions')} ID · go on with one: {command('sessions', 'prompt')} ID PROMPT")
 
 
-def _row(session: dict[str, Any]) -> list[str]:
-    age = (datetime.now(UTC) - datetime.fromisoformat(session["created_at"])).total_seconds()
-    state = session["state"] if session["managed"] else f"{session['state']} (not ours)"
-    asks = str(session["open_asks"] or "")
-    cells = [session["id"], state, session["agent"], duration(age), asks, session["cwd"] or ""]
+def _row(session: Session) -> list[str]:
+    age = (datetime.now(UTC) - datetime.fromisoformat(session.created_at)).total_seconds()
+    state = session.state if session.managed else f"{session.state} (not ours)"
+    asks = str(session.open_asks or "")
+    cells = [session.id, state, session.agent, duration(age), asks, session.cwd or ""]
     return [inert(cell, keep="") for cell in cells]
 
 
@@ -77,21 +79,21 @@ async def _show(client: Client, id: str, *, as_json: bool) -> None:
     from handraise.cli.following import messages_of
 
     session = await find_session(client, id)
-    said = [message async for message in messages_of(client, session["id"])]
+    said = [message async for message in messages_of(client, session.id)]
     if as_json:
-        print_json({**session, "messages": said})
+        print_json({**to_plain(session), "messages": to_plain(said)})
         return
-    facts = [session["state"], session["agent"], session["mode"], session["cwd"], session["machine"]]
-    print(inert(session["id"], keep=""))
+    facts = [session.state, session.agent, session.mode, session.cwd, session.machine]
+    print(inert(session.id, keep=""))
     print(inert(" · ".join(filter(None, facts)), keep=""))
-    if session["error"]:
-        print(inert(session["error"], keep=""))
+    if session.error:
+        print(inert(session.error, keep=""))
     for message in said:
-        who = SAYS.get(message["role"], session["agent"])
-        print(f"\n{inert(who, keep='')}: {inert(message['text'])}")
-    if session["open_asks"]:
+        who = SAYS.get(message.role, session.agent)
+        print(f"\n{inert(who, keep='')}: {inert(message.text)}")
+    if session.open_asks:
         say("")
-        say(f"{session['open_asks']} waiting for you: {command('asks')}")
+        say(f"{session.open_asks} waiting for you: {command('asks')}")
 
 
 sessions = typer.Typer(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from handraise.cli.calling import Json, SessionId, Url, call, find_session, session_path
+from handraise.cli.calling import Json, SessionId, Url, call, find_session
 from handraise.cli.commands import Command
 from handraise.cli.printing import print_json
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.client import Client
@@ -25,12 +26,11 @@ def abort(id: SessionId, as_json: Json = False, url: Url = None) -> None:
     The session takes another prompt."""
 
     async def work(client: Client) -> None:
-        session = await find_session(client, id)
-        session = await client.call("POST", session_path(session["id"], "abort"), body={})
+        session = await client.sessions.abort((await find_session(client, id)).id)
         if as_json:
-            print_json(session)
+            print_json(to_plain(session))
         else:
-            print(f"session {inert(session['id'], keep='')} was told to end its turn")
+            print(f"session {inert(session.id, keep='')} was told to end its turn")
 
     call(work, url=url)
 

@@ -63,7 +63,7 @@ async def _attach(client: Client, agent: str, given: str | None) -> None:
         )
     has_passwords = found_at is None
     shown = _without_password(address) if has_passwords else address
-    await client.call("GET", "/healthz")  # nothing is listened to that nobody could answer
+    await client.reach()  # nothing is listened to that nobody could answer
 
     def ready() -> None:
         say(f"connected to {agent} at {shown}; what it asks is at {client.url}. Ctrl+C ends this")

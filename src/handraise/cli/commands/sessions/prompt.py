@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from handraise.cli.calling import Json, SessionId, Url, call, find_session, session_path
+from handraise.cli.calling import Json, SessionId, Url, call, find_session
 from handraise.cli.commands import Command
 from handraise.cli.printing import print_json, say
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.client import Client
@@ -40,14 +41,14 @@ async def _prompt(client: Client, id: str, text: str, *, detach: bool, as_json: 
     from handraise.cli.following import Followed, newest_message
 
     session = await find_session(client, id)
-    after = await newest_message(client, session["id"])
-    session = await client.call("POST", session_path(session["id"], "prompt"), body={"prompt": text}, once=True)
+    after = await newest_message(client, session.id)
+    session = await client.sessions.prompt(session.id, text)
     if not detach:
         await Followed(client, session, prompt=text, after=after, as_json=as_json).follow()
     elif as_json:
-        print_json(session)
+        print_json(to_plain(session))
     else:
-        say(f"handraise: session {session['id']} was told")
+        say(f"handraise: session {session.id} was told")
 
 
 plugin = Command(prompt, examples=EXAMPLES)
