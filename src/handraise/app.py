@@ -498,7 +498,7 @@ async def _has_desk(settings: Settings) -> bool:
         return False
     try:
         async with asyncio.timeout(ANSWERS_WITHIN), Client(settings=replace(settings, url=None)) as client:
-            await client.call("GET", "/healthz")
+            await client.reach()
     except (HandraiseError, TimeoutError):
         return False
     return True

@@ -46,10 +46,10 @@ async def channel_checks(settings: Settings, *, url: str | None) -> AsyncIterato
 async def _at_the_desk(settings: Settings, *, url: str | None) -> list[dict[str, Any]]:
     async with Client(url, settings=settings) as client:
         try:
-            listed = await client.call("GET", "/v1/channels?examine=1", silence=EXAMINE_WITHIN)
+            found = await client.channels.list(examine=True, silence=EXAMINE_WITHIN)
         except Refused:  # a token that may not let them look
-            listed = await client.call("GET", "/v1/channels")
-        return listed["channels"]  # type: ignore[no-any-return]
+            found = await client.channels.list()
+        return [to_plain(each) for each in found]
 
 
 async def _here(settings: Settings) -> list[dict[str, Any]]:

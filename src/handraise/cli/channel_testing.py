@@ -6,7 +6,6 @@ import asyncio
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote
 
 import typer
 
@@ -15,6 +14,7 @@ from handraise.cli.printing import ask_fields, command, duration, print_json, sa
 from handraise.client import Client
 from handraise.errors import AlreadyAnswered, HandraiseError
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
 
 __all__ = ["ChannelTest"]
 
@@ -37,8 +37,7 @@ class ChannelTest:
 
     async def run(self, where: str, *, timeout: float) -> None:
         """Leaves with the exit code that says how it ended."""
-        path = f"/v1/channels/{quote(self._name, safe='')}/test"
-        id: str = (await self._client.call("POST", path, body={"where": where}))["ask"]
+        id = await self._client.channels.test(self._name, where=where)
         try:
             ask = await self._client.get(id)
             self._say(f"asked as {id}; waiting for {self._name} to send it")
@@ -69,7 +68,7 @@ class ChannelTest:
 
     async def _look(self, ask: Ask) -> None:
         """What the channel says of it; told where that is new."""
-        listed = (await self._client.call("GET", f"/v1/asks/{quote(ask.id, safe='')}/showings"))["showings"]
+        listed = to_plain(await self._client.channels.showings(ask.id))
         showing = next((showing for showing in listed if showing["channel"] == self._name), None)
         before, self._showing = self._showing, showing
         if showing is not None and (before is None or before["state"] != showing["state"]) and self._is(*SHOWN):
@@ -118,7 +117,7 @@ class ChannelTest:
 
     async def _trouble(self) -> str | None:
         """Why the channel does not run, where it is so."""
-        listed = (await self._client.call("GET", "/v1/channels"))["channels"]
+        listed = to_plain(await self._client.channels.list())
         return next((told["trouble"] for told in listed if told["name"] == self._name), None)
 
     async def _withdraw(self, id: str, *, reason: str) -> None:

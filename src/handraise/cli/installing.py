@@ -6,7 +6,6 @@ import os
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -118,14 +117,14 @@ def token_name(agent: str) -> str:
 
 
 async def token_names(client: Client) -> list[str]:
-    return [told["name"] for told in (await client.call("GET", "/v1/tokens"))["tokens"]]
+    return [token.name for token in await client.tokens.list()]
 
 
 async def revoke(client: Client, token: str) -> bool:
     """False if there is none of that name."""
     if token not in await token_names(client):
         return False
-    await client.call("DELETE", f"/v1/tokens/{quote(token, safe='')}")
+    await client.tokens.revoke(token)
     return True
 
 

@@ -68,7 +68,7 @@ async def _runs(settings: Settings) -> bool:
         return False
     try:
         async with Client(settings=settings) as client:
-            await client.call("GET", "/v1/cursor")
+            await client.cursor()
     except DeskUnreachable:
         if settings.url is not None:
             raise

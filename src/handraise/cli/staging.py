@@ -247,7 +247,7 @@ async def _play(client: Client, actors: Sequence[_Actor], *, settings: Settings,
         for actor in actors:
             await actor.raised.wait()
         if not watch:
-            link = str((await client.call("POST", "/v1/signin", body={}))["url"])
+            link = await client.tokens.sign_in()
             _print(_programme(actors, url=client.url, link=link, settings=settings))
             return
         prompting = tasks.create_task(_prompt(client))

@@ -13,6 +13,7 @@ from handraise.cli.commands import Command
 from handraise.cli.printing import print_json, table
 from handraise.errors import DeskUnreachable, HandraiseError, PluginNotFound
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.config import Settings
@@ -78,8 +79,8 @@ async def _look(url: str | None, *, probe: bool) -> list[dict[str, Any]]:
         return await _look_here(settings, probe=probe)
     try:
         async with Client(url, settings=settings) as client:
-            path = f"/v1/agents?probe={probe:d}"
-            listed: list[dict[str, Any]] = (await client.call("GET", path, silence=PROBE_WITHIN))["agents"]
+            found = await client.agents.list(probe=probe, silence=PROBE_WITHIN)
+            listed: list[dict[str, Any]] = [to_plain(each) for each in found]
     except DeskUnreachable:
         if url is not None or settings.url is not None:
             raise

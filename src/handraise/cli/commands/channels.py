@@ -13,6 +13,7 @@ from handraise.cli.calling import Json, Url, call
 from handraise.cli.commands import Command
 from handraise.cli.printing import print_json, table
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.client import Client
@@ -83,7 +84,7 @@ def try_out(
 
 
 async def _channels(client: Client) -> list[dict[str, Any]]:
-    return (await client.call("GET", "/v1/channels"))["channels"]  # type: ignore[no-any-return]
+    return [to_plain(channel) for channel in await client.channels.list()]
 
 
 # The list ---------------------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ async def _desk(settings: Settings, *, url: str | None) -> AsyncIterator[Check]:
             for check in map(_problem, health.get("problems", ())):
                 yield check
             try:
-                await client.call("GET", "/v1/cursor")
+                await client.cursor()
             except Refused as refused:
                 yield Check("access", "fail", str(refused), "set HANDRAISE_TOKEN, or HANDRAISE_HOME to its folder")
             else:

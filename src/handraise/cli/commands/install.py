@@ -88,9 +88,9 @@ def install(
 
     async def work(client: Client) -> list[Change]:
         await revoke(client, token)
-        made = await client.call("POST", "/v1/tokens", body={"name": token, "scopes": ["ask"]})
+        made = await client.tokens.add(token, scopes=["ask"])
         try:
-            changes = installing.plan(installable.edits(url=address, token=made["token"]), record=record)
+            changes = installing.plan(installable.edits(url=address, token=made.token), record=record)
             if [(each.now, each.real) for each in changes] != [(each.now, each.real) for each in shown]:
                 raise SettingsError("a file was changed by somebody else meanwhile; run it again")
             installing.install(changes, home=settings.home, agent=agent, url=address, token=token, record=record)

@@ -42,7 +42,7 @@ def open_(
     Prints a link that works once, within 15 minutes, and opens it."""
 
     async def link(client: Client) -> str:
-        return str((await client.call("POST", "/v1/signin", body={}))["url"])
+        return await client.tokens.sign_in()
 
     found = call(link, url=url)
     if at is not None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -17,6 +16,8 @@ from handraise.cli.commands import Command
 from handraise.cli.printing import print_json
 from handraise.errors import SettingsError
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
+from handraise.wire.rules import RuleBody, RuleTestBody
 
 if TYPE_CHECKING:
     from handraise.broker import Broker
@@ -103,8 +104,14 @@ def try_out(
     folder = _folder(cwd)
 
     async def over_http(client: Client) -> dict[str, Any]:
-        body = {"tool": tool, "arguments": arguments, "agent": agent, "cwd": folder, "context": context.value}
-        return dict(await client.call("POST", "/v1/rules/test", body=body))
+        body: dict[str, Any] = {
+            "tool": tool,
+            "arguments": arguments,
+            "agent": agent,
+            "cwd": folder,
+            "context": context.value,
+        }
+        return dict(to_plain(await client.rules.test(RuleTestBody(**body))))
 
     async def on_store(broker: Broker, tokens: Tokens) -> dict[str, Any]:
         from handraise.rules.book import call_of
@@ -172,7 +179,7 @@ def add(
     body |= {"to": [to]} if to is not None else {}
 
     async def over_http(client: Client) -> dict[str, Any]:
-        return dict(await client.call("POST", "/v1/rules", body={**body, "first": first}))
+        return dict(to_plain(await client.rules.add(RuleBody(**body, first=first))))
 
     async def on_store(broker: Broker, tokens: Tokens) -> dict[str, Any]:
         return (await broker.rules.add(body, at=broker.clock.now(), by=person(), first=first)).told()
@@ -191,7 +198,7 @@ def remove(
     """Forget a rule that is kept at the desk."""
 
     async def over_http(client: Client) -> dict[str, Any]:
-        return dict(await client.call("DELETE", f"/v1/rules/{quote(id, safe='')}"))
+        return dict(to_plain(await client.rules.remove(id)))
 
     async def on_store(broker: Broker, tokens: Tokens) -> dict[str, Any]:
         return (await broker.rules.remove(id)).told()
@@ -203,7 +210,7 @@ def _listed(cwd: Path | None, *, url: str | None) -> dict[str, Any]:
     folder = _folder(cwd)
 
     async def over_http(client: Client) -> dict[str, Any]:
-        return dict(await client.call("GET", f"/v1/rules?cwd={quote(folder, safe='')}"))
+        return dict(to_plain(await client.rules.list(cwd=folder)))
 
     async def on_store(broker: Broker, tokens: Tokens) -> dict[str, Any]:
         from handraise.asks import Origin

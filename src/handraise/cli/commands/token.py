@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -67,8 +66,7 @@ def add(
     """Make a token and print it, and nothing else."""
 
     async def over_http(client: Client) -> str:
-        told = await client.call("POST", "/v1/tokens", body={"name": name, "scopes": scope})
-        return str(told["token"])
+        return (await client.tokens.add(name, scopes=scope)).token
 
     async def on_store(broker: Broker, tokens: Tokens) -> str:
         return await tokens.add(name, scopes=scope)
@@ -81,7 +79,7 @@ def list_(as_json: Json = False, url: Url = None) -> None:
     """List the tokens, without their secrets."""
 
     async def over_http(client: Client) -> list[dict[str, Any]]:
-        return list((await client.call("GET", "/v1/tokens"))["tokens"])
+        return [to_plain(token) for token in await client.tokens.list()]
 
     async def on_store(broker: Broker, tokens: Tokens) -> list[dict[str, Any]]:
         return [to_plain(token.to_shape()) for token in tokens.all()]
@@ -100,7 +98,7 @@ def revoke(name: Annotated[str, NAME], url: Url = None) -> None:
     """Refuse a token from now on."""
 
     async def over_http(client: Client) -> None:
-        await client.call("DELETE", f"/v1/tokens/{quote(name, safe='')}")
+        await client.tokens.revoke(name)
 
     async def on_store(broker: Broker, tokens: Tokens) -> None:
         if not await tokens.revoke(name):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -14,6 +13,7 @@ from handraise.cli.commands import Command
 from handraise.cli.printing import print_json
 from handraise.errors import DeskUnreachable
 from handraise.text.inert import inert
+from handraise.wire.plain import to_plain
 
 if TYPE_CHECKING:
     from handraise.config import Settings
@@ -66,8 +66,7 @@ async def _look(folder: Path, *, url: str | None) -> list[dict[str, Any]]:
     if is_elsewhere or settings.running_desk() is not None:
         try:
             async with Client(url, settings=settings) as client:
-                path = f"/v1/workflows?cwd={quote(str(folder), safe='')}"
-                return (await client.call("GET", path, silence=30))["workflows"]  # type: ignore[no-any-return]
+                return [to_plain(flow) for flow in await client.workflows.list(cwd=str(folder))]
         except DeskUnreachable:
             if is_elsewhere:
                 raise
