@@ -1,6 +1,15 @@
 # Everything a newcomer needs. Each target sets up what it uses; only Python >= 3.11 and make are assumed.
 PYTHON ?= python3
+# `make test VERSIONS=newest` runs with the newest versions of everything, in an environment of its own. Otherwise those of
+# constraints.txt are used, which `make lock` writes.
+VERSIONS ?= locked
+ifeq ($(VERSIONS),newest)
+VENV ?= .venv-newest
+PINNED :=
+else
 VENV ?= .venv
+PINNED := --constraint constraints.txt
+endif
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Test files that run at the same time: more than there are cores, since most wait for another program.
@@ -12,7 +21,7 @@ DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test agents browser shells test-shell-long agents-latest check format docs pictures bench bench-agents bench-workflows bench-hostile bench-web bench-start clean
+.PHONY: help demo test agents browser shells test-shell-long agents-latest check format docs pictures bench bench-agents bench-workflows bench-hostile bench-web bench-start clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,26 +86,31 @@ bench-web: $(DEV) browser ## measure the web app in a browser; writes docs/web-p
 bench-start: $(READY) ## measure how much CPU commands take to start, beside an empty Python
 	@$(BIN)/python bench/start_up.py $(ARGS)
 
+lock: ## write constraints.txt anew, from the newest versions
+	@rm -rf .venv-newest
+	@$(MAKE) VERSIONS=newest .venv-newest/.ready-dev .venv-newest/.ready-bench
+	@.venv-newest/bin/python tools/lock.py
+
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-newest .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "handraise needs Python 3.11 or newer; this is %s. Try: make PYTHON=python3.12" % sys.version.split()[0])'
 	@echo "creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(READY): $(BIN)/python pyproject.toml
+$(READY): $(BIN)/python pyproject.toml constraints.txt
 	@echo "installing handraise into $(VENV) (about half a minute the first time)"
-	@$(PIP) install -e .
+	@$(PIP) install $(PINNED) -e .
 	@touch $@
 
 $(DEV): $(READY) pyproject.toml
 	@echo "installing the test tools"
 	@$(PIP) install --upgrade 'pip>=25.1'
-	@$(PIP) install --group dev
+	@$(PIP) install $(PINNED) --group dev
 	@touch $@
 
 $(BENCH): $(READY) pyproject.toml
 	@$(PIP) install --upgrade 'pip>=25.1'
-	@$(PIP) install --group bench
+	@$(PIP) install $(PINNED) --group bench
 	@touch $@
