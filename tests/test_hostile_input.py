@@ -290,7 +290,7 @@ async def test_a_nul_in_what_is_said_beside_an_ask_stops_nothing(desk: Served) -
 
 async def test_names_of_any_allowed_length_and_script_are_kept(desk: Served) -> None:
     long = "".join(chr(0x20000 + number) for number in range(500))  # four bytes each: two thousand to index
-    origin = {"agent": "a", "session": "s", "machine": "m", **dict.fromkeys(NAMES, long)}
+    origin = {"agent": "a", "session": "s", **dict.fromkeys(NAMES, long)}
     ask = await desk.ask(id=long[:400], origin=origin, worker=long[:200], ordinal=True)
     assert (ask["id"], ask["origin"]) == (f"{long[:400]}#1", origin)
     listed = await told(desk.http.get("/v1/asks", params={"session": long, "run": long, "agent": long}), 200)
