@@ -21,7 +21,7 @@ DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help demo test agents browser shells test-shell-long agents-latest check format docs pictures bench bench-agents bench-workflows bench-hostile bench-web bench-start clean lock
+.PHONY: help demo test test-fast agents browser shells test-shell-long agents-latest check format docs pictures bench bench-agents bench-workflows bench-hostile bench-web bench-start clean lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ demo: $(READY) ## a desk with scripted agents that ask; answer them from another
 
 test: $(DEV) agents browser shells ## every test
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(LATE) $(ARGS)
+
+test-fast: $(DEV) ## without real agents, browser, shells, PostgreSQL and what is marked slow
+	@$(BIN)/python -m pytest -q --fast -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 agents: $(DEV) ## fetch the real agents that the tests run; HANDRAISE_WITHOUT_AGENTS=1 goes without them
 	@$(BIN)/python tests/live/programs.py --quiet

@@ -15,6 +15,29 @@ from handraise.testing.postgres import PostgresServer, postgres_server
 from handraise.text.words import language_of
 
 DATABASES = ("memory", "sqlite", "postgres")
+SLOW_FOLDERS = {"live", "browser", "shells"}  # real agents, a real browser, real shells
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast", action="store_true", help="leave out real agents, browser, shells, PostgreSQL and `slow`"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fast"):
+        slow = [item for item in items if is_slow(item)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not is_slow(item)]
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether `make test-fast` leaves it out."""
+    callspec = getattr(item, "callspec", None)
+    on_postgres = "postgres" in getattr(item, "fixturenames", ()) or (
+        callspec is not None and "postgres" in [value for value in callspec.params.values() if isinstance(value, str)]
+    )
+    return on_postgres or bool(SLOW_FOLDERS & {*item.path.parts}) or item.get_closest_marker("slow") is not None
 
 
 @pytest.fixture(scope="session", autouse=True)

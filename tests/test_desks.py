@@ -39,6 +39,8 @@ from serving import (
     told,
 )
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "hr_for-every-desk-of-this-database"
 WAIT = {"wait": "30"}
 RACES = 1000

@@ -87,6 +87,8 @@ from quick import quick_handraise
 from serving import START, Served, serving
 from trusting import trust_project
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 RUN = [ROOT / "README.md", ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "howto").glob("*.md"))]
 PAGES = [*RUN, *sorted((ROOT / "docs" / "reference").glob("*.md")), ROOT / "docs" / "glossary.md"]

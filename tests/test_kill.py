@@ -25,6 +25,8 @@ from handraise.config import Settings
 from handraise.errors import AlreadyAnswered
 from handraise.events import Asked
 
+pytestmark = pytest.mark.slow
+
 ASKERS = 50
 KILLS = 12
 OPTIONS = ("SQLite", "PostgreSQL", "None")

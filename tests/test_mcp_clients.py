@@ -24,6 +24,8 @@ from handraise.mcp.clients import CLIENTS, program
 from json_files import COMMENTED
 from serving import START, serving, tokens_of, told
 
+pytestmark = pytest.mark.slow
+
 URL = "http://127.0.0.1:4263"
 JSONS = [name for name, client in CLIENTS.items() if not client.is_toml]
 FILES = {

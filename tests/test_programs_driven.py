@@ -16,6 +16,8 @@ import pytest
 from handraise.rules import programs as file
 from test_programs import is_allowed
 
+pytestmark = pytest.mark.slow
+
 # A rule, a command that it fits, and what shows that the command did more than its author reads: `MARK` exists, or the
 # file that is named does. `PROOF` is a program that makes `MARK`.
 HARMFUL = [

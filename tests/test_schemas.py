@@ -8,6 +8,8 @@ import pytest
 
 from handraise.workflow.schemas import MOST_PROBLEMS, check_schema, problems_of
 
+pytestmark = pytest.mark.slow
+
 
 def doubling(levels: int) -> dict[str, Any]:
     """A short schema that is checked twice as often with each level."""

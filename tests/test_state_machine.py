@@ -31,6 +31,8 @@ from handraise.stores import Query, Store
 from handraise.testing import FakeClock, an_ask
 from handraise.wire import Stored, StoredEvent
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 Refusal: TypeAlias = type[HandraiseError] | None
 

@@ -27,6 +27,8 @@ from handraise.workflow.engine import Engine
 from handraise.workflow.execution import PARKED_AFTER
 from handraise.workflow.journal import Checkpoint, Journal, Lost, NewRun, RunRecord
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 20.0  # a process for the code of a run is started, maybe on a busy machine
 DATABASE = Question("Which database?", (Option("SQLite"), Option("Postgres")), header="Database")
 

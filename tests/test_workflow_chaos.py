@@ -28,6 +28,8 @@ from nursery import START, Child, Nursery, is_running
 from serving import serving
 from trusting import trust_project
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 8  # random kills on each database; raise it to 100 for a long proof
 RUNS = 3  # that are under way when these happen
 LEASE = 1  # second, the shortest there is
