@@ -64,7 +64,7 @@ class Chats:
         self._stopped: set[str] = set()
         self._listeners: list[Callable[[Piece], None]] = []
         self._wake = asyncio.Event()
-        self._serving: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
         self._endings = Tasks(complaint="the end of a reply could not be written")
         self._hush: Callable[[], None] = lambda: None
 
@@ -74,18 +74,14 @@ class Chats:
         self._broker.forgetting.append(self.transcript.forget)
         self._hush = self.transcript.hear(self._wake.set)
         self._wake.set()
-        self._serving = asyncio.create_task(self._serve())
+        self._tasks.start(self._serve())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._hush()
-        assert self._serving is not None
-        tasks = [self._serving, *self._writing.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         await self._endings.close(within=END_WITHIN)
         del self._broker.commit_hooks[AGENT]
         self._broker.forgetting.remove(self.transcript.forget)
@@ -226,7 +222,7 @@ class Chats:
         if chat.state == "queued":
             said = await self.transcript.claim(chat.id, lease=LEASE, at=self._broker.clock.now())
             if said is not None:
-                task = self._writing[said.id] = asyncio.create_task(self._write(chat, said))
+                task = self._writing[said.id] = self._tasks.start(self._write(chat, said))
                 task.add_done_callback(partial(self._written, said.id))
         elif task is not None:
             if chat.state == "stopping" and chat.writer is not None:

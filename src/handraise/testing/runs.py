@@ -21,6 +21,7 @@ from handraise.clock import Clock
 from handraise.errors import SettingsError, WorkflowNotFound
 from handraise.stores import Query
 from handraise.stores.sqlite import MEMORY, SqliteStore
+from handraise.tasks import Tasks
 from handraise.testing.clock import FakeClock
 from handraise.testing.person import ScriptedPerson
 from handraise.worker import Agents, Worker
@@ -216,8 +217,10 @@ async def a_run(
         worker = await stack.enter_async_context(Worker(broker, broker.sessions, staff, name="test", clock=clock))
         journal = Journal(store)
         engine = Engine(journal, worker, clock=clock, authors=_Here(found))
-        speaking = [asyncio.create_task(person.run(broker)), asyncio.create_task(person.decide(journal, clock=clock))]
-        stack.push_async_callback(_end, *speaking, asyncio.create_task(engine.serve()))
+        tasks = Tasks()
+        stack.push_async_callback(tasks.close)
+        speaking = [tasks.start(person.run(broker)), tasks.start(person.decide(journal, clock=clock))]
+        tasks.start(engine.serve())
         wanted = NewRun(workflow=found.name, file=found.where, cwd=str(cwd), input=given)
         record = await journal.create(wanted, by="test", at=clock.now())
         yield Run(record, broker, person=person, clock=clock, speaking=speaking)
@@ -304,12 +307,6 @@ def _staff(workflow: Flow, agents: Staff | None) -> Agents:
 
 def _no_settings(name: str) -> AgentSettings:
     raise SettingsError(f"nobody stands in for {name} in this test")
-
-
-async def _end(*tasks: asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
 
 
 def _cause(problem: BaseException | None) -> BaseException:
