@@ -81,6 +81,7 @@ class Asks(_Resource):
     answer = _blocking(asks.Asks.answer)
     reject = _blocking(asks.Asks.reject)
     keep_waiting = _blocking(asks.Asks.keep_waiting)
+    deliver_again = _blocking(asks.Asks.deliver_again)
     link = _blocking(asks.Asks.link)
     get = _blocking(asks.Asks.get)
     wait = _blocking(asks.Asks.wait)

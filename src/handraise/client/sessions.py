@@ -40,7 +40,7 @@ class Sessions:
         handling: Handling | None = None,
         id: str | None = None,
     ) -> Session:
-        """Start an agent on the desk's machine. The same `id` again is the same session, so that nothing starts twice."""
+        """Start an agent on the desk's machine. The same `id` again is the same session."""
         body: dict[str, Any] = {
             "id": id or f"ses_{secrets.token_hex(10)}",
             "agent": agent,
