@@ -26,7 +26,7 @@ ASK_EXAMPLE: Any = {
         }
     ],
     "permission": None,
-    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/home/ana/shop"},
+    "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/home/ana/shop", "machine": "laptop"},
     "state": "answered",
     "asked_at": "2026-01-01T12:00:00.000Z",
     "deadline": "2026-01-01T12:10:00.000Z",
@@ -122,7 +122,7 @@ class AskBody(HandlingBody):
                 "options": [{"label": "SQLite", "description": "one file"}, {"label": "Postgres"}],
             }
         ],
-        "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/home/ana/shop"},
+        "origin": {"agent": "claude", "session": "claude:4f1c", "cwd": "/home/ana/shop", "machine": "laptop"},
         "question_timeout": 600,
     }
 

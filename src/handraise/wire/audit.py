@@ -61,7 +61,7 @@ class AuditLine:
         "run": None,
         "step": None,
         "cwd": "/home/ana/shop",
-        "machine": None,
+        "machine": "laptop",
         "answers": [["Postgres"]],
         "reply": None,
         "scope": None,

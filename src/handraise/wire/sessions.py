@@ -86,7 +86,7 @@ class Session:
         "managed": False,
         "parent": None,
         "cwd": "/home/ana/shop",
-        "machine": None,
+        "machine": "laptop",
         "run": None,
         "step": None,
         "mode": None,
