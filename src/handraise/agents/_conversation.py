@@ -259,16 +259,12 @@ def origin_of(start: Start, *, agent: str, subagent: str | None = None) -> Origi
     )
 
 
-def seen_by(listener: Listener) -> Seen:
-    """What a listener is told of a JSON-RPC connection."""
+def seen_by(listener: Listener, *, detail: Callable[[str, Any], str] = lambda method, message: "") -> Seen:
+    """What a listener is told of a JSON-RPC connection. `detail` is what a message is about, beside its method."""
 
     def seen(way: Literal["in", "out"], message: Any, *, method: str, request: Id | None) -> None:
-        name, is_piece = method, method.lower().endswith("delta")
-        if method == "session/update":  # of ACP, where nearly everything is that
-            params = message.get("params")
-            update = params.get("update") if isinstance(params, dict) else None
-            kind = update.get("sessionUpdate") if isinstance(update, dict) else None
-            name, is_piece = f"{method} {kind}", isinstance(kind, str) and kind.endswith("_chunk")
+        name = f"{method} {detail(method, message)}".rstrip()
+        is_piece = name.lower().endswith(("delta", "_chunk"))
         key = None if request is None else request_key(request)
         listener.seen(Wire(way=way, body=message, name=name, request=key, is_piece=is_piece))
 

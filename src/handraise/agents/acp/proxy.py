@@ -26,7 +26,7 @@ from handraise.agents._conversation import request_key, seen_by
 from handraise.agents.acp.answers import declined, to_answer
 from handraise.agents.acp.backlog import MOST_BYTES, MOST_MESSAGES, Backlog
 from handraise.agents.acp.quirks import Quirks, quirks_of
-from handraise.agents.acp.translate import METHODS, Kind, dismissed, from_answer, to_ask
+from handraise.agents.acp.translate import METHODS, Kind, detail_of, dismissed, from_answer, to_ask
 from handraise.asks import Answer, Ask, Origin
 from handraise.errors import (
     AlreadyAnswered,
@@ -136,7 +136,7 @@ class Proxy:
     ) -> None:
         self.backlog = backlog
         self._listener = listener
-        self._seen = seen_by(listener)
+        self._seen = seen_by(listener, detail=detail_of)
         self.session = session
         self._process = process
         self._command = command

@@ -31,7 +31,16 @@ from handraise.agents._programs import last_words
 from handraise.agents.acp.handshake import introduce, request, ways_to_load
 from handraise.agents.acp.modes import mode_of
 from handraise.agents.acp.quirks import Quirks, quirks_of
-from handraise.agents.acp.translate import METHODS, Kind, dismissed, from_answer, is_same_call, to_ask, told_later
+from handraise.agents.acp.translate import (
+    METHODS,
+    Kind,
+    detail_of,
+    dismissed,
+    from_answer,
+    is_same_call,
+    to_ask,
+    told_later,
+)
 from handraise.asks import Ask
 from handraise.errors import (
     AgentFailed,
@@ -87,7 +96,12 @@ class AcpSession:
         self._asker = asker
         self._start = start
         self._cwd = str(Path(start.cwd or ".").absolute())  # the protocol wants a whole path
-        self._rpc = JsonRpc(process, asked=self._asked, told=self._told, seen=seen_by(start.listener))
+        self._rpc = JsonRpc(
+            process,
+            asked=self._on_request,
+            told=self._on_notification,
+            seen=seen_by(start.listener, detail=detail_of),
+        )
         self._connection = uuid4().hex  # in the ids of asks, since the agent counts anew in each connection
         self._used: Counter[str] = Counter()
         self._session = ""
@@ -204,9 +218,9 @@ class AcpSession:
         self._finish(problem="" if reason == "end_turn" else STOPPED.get(str(reason), "it did not say why"))
 
     def _finish(self, *, problem: str) -> None:
-        self._taken()
+        self._deliver_sent()
         try:
-            self._spoken()
+            self._tell_words()
         except Exception as error:  # of whoever listens, which is not to keep the turn open
             log.error("what %s said last could not be told: %s", self._talk.name, type(error).__name__)
         self._calls.clear()
@@ -243,28 +257,28 @@ class AcpSession:
         for id in sent:
             self._asker.delivered(id, error=problem)
 
-    def _taken(self) -> None:
+    def _deliver_sent(self) -> None:
         """The agent does something. The protocol knows no receipt, and this is the next best sign."""
         sent, self._sent = self._sent, []
         for id in sent:
             self._asker.delivered(id)
 
-    def _told(self, method: str, params: dict[str, Any]) -> None:
+    def _on_notification(self, method: str, params: dict[str, Any]) -> None:
         if self._talk.is_over or self._talk.is_leaving or self._is_loading:
             return
         self._start.listener.active()
         self._talk.read_prompt()
-        self._taken()
+        self._deliver_sent()
         match method:
             case "session/update":
                 update = params.get("update")
                 if isinstance(update, dict):
-                    self._updated(update, is_main=params.get("sessionId") == self._session)
+                    self._on_update(update, is_main=params.get("sessionId") == self._session)
             case "$/cancel_request":
                 # After the request's own task has begun, which may have come in the same breath.
-                asyncio.get_running_loop().call_soon(self._cancelled, params.get("requestId"))
+                asyncio.get_running_loop().call_soon(self._on_cancel, params.get("requestId"))
 
-    def _updated(self, update: dict[str, Any], *, is_main: bool) -> None:
+    def _on_update(self, update: dict[str, Any], *, is_main: bool) -> None:
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
                 content, message = update.get("content"), update.get("messageId")
@@ -272,17 +286,17 @@ class AcpSession:
                 if not is_main or not isinstance(text, str):
                     return
                 if isinstance(message, str) and message != self._message:
-                    self._spoken()
+                    self._tell_words()
                     self._message = message
                 self._words.append(text)
             case "tool_call" | "tool_call_update" if isinstance(update.get("toolCallId"), str):
-                self._called(update, is_first=update["sessionUpdate"] == "tool_call")
+                self._note_call(update, is_first=update["sessionUpdate"] == "tool_call")
 
-    def _called(self, update: dict[str, Any], *, is_first: bool) -> None:
+    def _note_call(self, update: dict[str, Any], *, is_first: bool) -> None:
         """A call is told once: when it says what it is about. Some send that a moment after its beginning."""
         id = update["toolCallId"]
         if is_first:
-            self._spoken()
+            self._tell_words()
         call = self._calls.pop(id, {})
         call.update({key: value for key, value in update.items() if value is not None})
         self._calls[id] = call  # the newest last
@@ -297,7 +311,7 @@ class AcpSession:
         called = {"name": str(call.get("name") or call.get("kind") or "tool"), "input": call.get("rawInput")}
         self._start.listener.said(Message(role="tool", text=title, extra=called))
 
-    def _spoken(self) -> None:
+    def _tell_words(self) -> None:
         """What it was saying is whole."""
         text, self._words, self._message = "".join(self._words), [], None
         if not text:
@@ -306,7 +320,7 @@ class AcpSession:
             self._talk.turn.text = text
         self._start.listener.said(Message(role="agent", text=text))
 
-    def _cancelled(self, id: Any) -> None:
+    def _on_cancel(self, id: Any) -> None:
         """The agent does not wait for this any more."""
         held = self._talk.held.get(id) if isinstance(id, int | str) and not isinstance(id, bool) else None
         if held is not None and not held.stopping.done():
@@ -315,15 +329,15 @@ class AcpSession:
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, id: Id, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _on_request(self, id: Id, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Answer one request. When the desk closes first, it stays held, and the agent hears nothing."""
         kind = METHODS.get(method)
         if kind is None:
             raise RpcError(f"this client does not know {method[:100]}", number=METHOD_NOT_FOUND)
         self._start.listener.active()
         self._talk.read_prompt()
-        self._taken()
-        self._spoken()
+        self._deliver_sent()
+        self._tell_words()
         if self._talk.is_aborting or self._talk.is_over or self._talk.is_leaving:
             return dismissed(kind)
         stopping = asyncio.get_running_loop().create_future()
@@ -387,7 +401,7 @@ class AcpSession:
         )
         self._used[key] = again
         if ask.permission is not None and isinstance(said, dict) and isinstance(call, str):
-            self._called(said, is_first=False)  # some say nothing of a call before they ask for it
+            self._note_call(said, is_first=False)  # some say nothing of a call before they ask for it
         return ask
 
     def _subagent(self, session: Any) -> str | None:

@@ -20,7 +20,7 @@ from handraise.errors import AskDoesNotFit
 from handraise.rules.tools import folder_in, hides_command, line_of, named_paths
 from handraise.transports.loose_json import hunks, mapping_of, one_line, rest_of, text_of
 
-__all__ = ["METHODS", "Kind", "dismissed", "from_answer", "is_same_call", "to_ask", "told_later"]
+__all__ = ["METHODS", "Kind", "detail_of", "dismissed", "from_answer", "is_same_call", "to_ask", "told_later"]
 
 Kind: TypeAlias = Literal["permission", "form", "question"]
 
@@ -403,3 +403,12 @@ def _option(entry: Any, *, number: int) -> Option:
 
 def _values(ask: Ask, answer: Answer) -> list[list[str]]:
     return [list(values) for values in answer.answers or ()]
+
+
+def detail_of(method: str, message: Any) -> str:
+    """What a message is about besides its method: nearly everything is a `session/update`."""
+    if method != "session/update":
+        return ""
+    params = message.get("params")
+    update = params.get("update") if isinstance(params, dict) else None
+    return str(update.get("sessionUpdate")) if isinstance(update, dict) else "None"

@@ -84,12 +84,12 @@ class Terminals:
     async def _call(self, request: Request) -> Response:
         called = parse(Called, await read_body(request.scope, request.receive))
         try:
-            return await self._decided(called, called.ask(), request)
+            return await self._decide(called, called.ask(), request)
         except AskDoesNotFit as problem:
             log.warning("a call of Amp does not fit, and is left to its terminal: %s", problem.code)
             raise
 
-    async def _decided(self, called: Called, ask: Ask, request: Request) -> Response:
+    async def _decide(self, called: Called, ask: Ask, request: Request) -> Response:
         asker: Asker = request.scope["asker"]
         key = request.scope["token"].name, ask.id
         this = self._held[key] = object()

@@ -66,7 +66,7 @@ class AmpSession:
         """Raises AgentFailed where the program does not start."""
         door = str(self._folder / DOOR)
         try:
-            self._server = await asyncio.start_unix_server(self._knocked, path=door, limit=MOST_BYTES)
+            self._server = await asyncio.start_unix_server(self._on_delegate, path=door, limit=MOST_BYTES)
         except OSError as error:
             raise AgentFailed(f"there can be no socket at {door} ({error}); set TMPDIR to a shorter folder") from error
         try:
@@ -153,21 +153,21 @@ class AmpSession:
                 continue
             self._start.listener.seen(Wire(way="in", body=message, name=_name(message)))
             if isinstance(message, dict):
-                self._heard(message)
+                self._hear(message)
 
-    def _heard(self, message: Mapping[str, Any]) -> None:
+    def _hear(self, message: Mapping[str, Any]) -> None:
         thread = text_of(message, "session_id")
         if thread and message.get("parent_tool_use_id") is None:
             self._thread = thread
         match message.get("type"):
             case "assistant":
-                self._said(message)
+                self._on_message(message)
             case "result":
                 is_failed = message.get("is_error") is True or message.get("subtype", "success") != "success"
                 problem = text_of(message, "error") or text_of(message, "subtype") or "it did not say why"
                 self._talk.finish(problem=problem if is_failed else "", text=text_of(message, "result"))
 
-    def _said(self, message: Mapping[str, Any]) -> None:
+    def _on_message(self, message: Mapping[str, Any]) -> None:
         is_main = message.get("parent_tool_use_id") is None
         if is_main:
             self._talk.read_prompt()
@@ -185,10 +185,10 @@ class AmpSession:
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
-    async def _knocked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _on_delegate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A delegate. Where it leaves before it has its answer, Amp has ended or given the call up."""
         try:
-            told = await self._told(await reader.readline(), reader)
+            told = await self._reply_to(await reader.readline(), reader)
             if told is not None:
                 self._start.listener.seen(Wire(way="out", body=told, name=DELEGATE, request=told["call"]))
                 writer.write(json.dumps(told).encode() + b"\n")
@@ -201,18 +201,18 @@ class AmpSession:
         finally:
             writer.close()
 
-    async def _told(self, line: bytes, reader: asyncio.StreamReader) -> dict[str, Any] | None:
+    async def _reply_to(self, line: bytes, reader: asyncio.StreamReader) -> dict[str, Any] | None:
         """What the delegate is told; None where nobody waits for it any more."""
         called = parse(Called, line)
         self._start.listener.seen(Wire(way="in", body=json.loads(line), name=DELEGATE, request=called.call))
         try:
-            decision = await self._decided(called, reader)
+            decision = await self._decide(called, reader)
         except HandraiseError as error:
             log.warning("amp asked what became no answer, as %s: %s", called.call, error.code)
             decision = {"decision": "reject", "reason": f"Nobody could be asked: {error.message}"}
         return None if decision is None else {"call": called.call, **decision}
 
-    async def _decided(self, called: Called, reader: asyncio.StreamReader) -> dict[str, Any] | None:
+    async def _decide(self, called: Called, reader: asyncio.StreamReader) -> dict[str, Any] | None:
         """None where nobody waits for it any more. Raises HandraiseError where there will be no answer."""
         origin = origin_of(self._start, agent=AGENT)
         ask = to_ask(

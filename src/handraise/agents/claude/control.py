@@ -34,8 +34,8 @@ class Control:
         self._numbers = count(1)
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
 
-    async def listen(self, heard: Callable[[dict[str, Any]], None]) -> None:
-        """Give every message to `heard`, except what answers a `request`, until the program ends its output."""
+    async def listen(self, hear: Callable[[dict[str, Any]], None]) -> None:
+        """Give every message to `hear`, except what answers a `request`, until the program ends its output."""
         try:
             async for line in self.process.lines():
                 try:
@@ -48,9 +48,9 @@ class Control:
                 if not isinstance(message, dict):
                     log.warning("claude %d wrote a line that is no object", self.process.pid)
                 elif message.get("type") == "control_response":
-                    self._answered(message.get("response"))
+                    self._on_response(message.get("response"))
                 else:
-                    heard(message)
+                    hear(message)
         finally:
             for waiting in self._waiting.values():
                 waiting.cancel()
@@ -94,7 +94,7 @@ class Control:
         self._listener.seen(_wire("out", message))
         await self.process.write_line(json.dumps(message).encode())
 
-    def _answered(self, response: Any) -> None:
+    def _on_response(self, response: Any) -> None:
         id = response.get("request_id") if isinstance(response, dict) else None
         waiting = self._waiting.get(id) if isinstance(id, str) else None
         if waiting is not None and not waiting.done():

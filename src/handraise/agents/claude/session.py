@@ -107,7 +107,7 @@ class ClaudeSession:
         """Shake hands. Returns what the program says of itself; raises AgentFailed with its words."""
         if self._start.cut is not None:
             self._talk.new_turn()  # a call that was deferred comes by itself, perhaps before the handshake is over
-        self._talk.begin(lambda: self._control.listen(self._heard), last_words=self._last_words)
+        self._talk.begin(lambda: self._control.listen(self._hear), last_words=self._last_words)
         try:
             told = await self._control.request("initialize", timeout=START, hooks=HOOKS)
         except (AgentFailed, ProcessFailed) as error:
@@ -216,39 +216,35 @@ class ClaudeSession:
     def _last_words(self) -> str:
         return last_words(self._talk.process) or problem_of(self._result or {})
 
-    def _heard(self, message: dict[str, Any]) -> None:
+    def _hear(self, message: dict[str, Any]) -> None:
         try:
             self._start.listener.active()
-            if self._talk.is_leaving:
-                self._left(message)
-            else:
-                self._take(message)
+            self._dispatch(message)
         except Exception as error:  # whatever is in one message, the conversation goes on
             log.error("a message of claude session %s broke: %s", self._session, type(error).__name__)
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _dispatch(self, message: dict[str, Any]) -> None:
         match message.get("type"):
+            case "result" if self._talk.is_leaving:
+                self._deferred.set()
+            case _ if self._talk.is_leaving:
+                return  # nothing that comes now is ours to report; whoever takes the session up sees what was open
             case "control_request":
-                self._requested(message)
+                self._on_request(message)
             case "control_cancel_request":
-                self._cancelled(str(message.get("request_id")))
+                self._on_cancel(str(message.get("request_id")))
             case "assistant":
-                self._said(message)
+                self._on_message(message)
             case "user":
-                self._results(message)
+                self._on_tool_results(message)
             case "result":
-                self._ended(message)
+                self._on_result(message)
             case "system" if message.get("subtype") == "session_state_changed":
-                self._state(message.get("state"))
+                self._on_state(message.get("state"))
             case "system" if message.get("subtype") == "background_tasks_changed":
                 self._tasks = tuple(_ids_of(message.get("tasks")))
 
-    def _left(self, message: Mapping[str, Any]) -> None:
-        """Nothing that comes now is ours to report; whoever takes the session up sees what was open."""
-        if message.get("type") == "result":
-            self._deferred.set()
-
-    def _state(self, state: Any) -> None:
+    def _on_state(self, state: Any) -> None:
         self._tells_state = True
         if state == "idle":
             turn = self._talk.turn
@@ -259,19 +255,19 @@ class ClaudeSession:
             return
         self._talk.idle.clear()  # a turn may also begin by itself, when a background task ends
         if state == "running":
-            self._running_again()
+            self._deliver_by_state()
 
-    def _running_again(self, *, only_forms: bool = False) -> None:
+    def _deliver_by_state(self, *, only_forms: bool = False) -> None:
         for key in [key for key, sent in self._sent.items() if sent.by_state and (sent.is_form or not only_forms)]:
             self._asker.delivered(self._sent.pop(key).ask)
 
-    def _ended(self, result: Mapping[str, Any]) -> None:
+    def _on_result(self, result: Mapping[str, Any]) -> None:
         """The end of a turn, but perhaps not of all that is under way: that is told by the state."""
         self._result = result
         if not self._tells_state:
             self._finish_turn()
 
-    def _said(self, message: Mapping[str, Any]) -> None:
+    def _on_message(self, message: Mapping[str, Any]) -> None:
         turn, is_main = self._talk.turn, message.get("parent_tool_use_id") is None
         if is_main:
             self._talk.read_prompt()
@@ -286,7 +282,7 @@ class ClaudeSession:
                     called = {"name": name, "input": block.get("input"), **extra}
                     self._start.listener.said(Message(role="tool", text=name, extra=called))
 
-    def _results(self, message: Mapping[str, Any]) -> None:
+    def _on_tool_results(self, message: Mapping[str, Any]) -> None:
         """The result of a call shows what became of the answer that it waited for."""
         for block in blocks_of(message):
             if block.get("type") != "tool_result":
@@ -297,11 +293,11 @@ class ClaudeSession:
                 failed = block.get("is_error") is True and (sent.is_answered or (sent.is_edited and BURNT in text))
                 self._asker.delivered(sent.ask, error=text[:LONGEST_WORDS] if failed else None)
             if not self._tells_state:  # a form has no call of its own, so this is the next best sign
-                self._running_again(only_forms=True)
+                self._deliver_by_state(only_forms=True)
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
-    def _requested(self, message: Mapping[str, Any]) -> None:
+    def _on_request(self, message: Mapping[str, Any]) -> None:
         request_id, request = message.get("request_id"), message.get("request")
         if not isinstance(request_id, str) or not isinstance(request, dict):
             log.warning("claude session %s sent a request without an id", self._session)
@@ -326,7 +322,7 @@ class ClaudeSession:
             return
         held.task = self._talk.spawn(self._serve(held, request, serving))
 
-    def _cancelled(self, request_id: str) -> None:
+    def _on_cancel(self, request_id: str) -> None:
         """Claude does not wait for this any more: it was interrupted, or its own limit is over."""
         self._talk.withdraw_later(self._talk.take(request_id), reason="claude stopped waiting")
 

@@ -208,10 +208,10 @@ class Relay:
                     if await self._listen(socket, ready=ready):
                         pause = FIRST_PAUSE
             except FileNotFoundError:
-                self._gone()
+                self._end_all()
             except SocketGone as gone:
                 if gone.is_absent:
-                    self._gone()
+                    self._end_all()
                 else:
                     self._complain(gone.message)
             await asyncio.sleep(pause)
@@ -228,7 +228,7 @@ class Relay:
         log.log(level, "codex: %s; it is tried again and again", inert(words))
         self._has_complained = True
 
-    def _gone(self) -> None:
+    def _end_all(self) -> None:
         """There is no daemon, and a request does not outlive the one that made it."""
         for request in list(self._open.values()):
             self._end(request, reason=ENDED, error=f"{ENDED} before it took the answer")
@@ -237,7 +237,7 @@ class Relay:
 
     async def _listen(self, socket: WebSocket, *, ready: Callable[[], None]) -> bool:
         """Until the connection ends. Whether it was of any use."""
-        self._rpc = JsonRpc(socket, asked=self._asked, told=self._told, version=None)
+        self._rpc = JsonRpc(socket, asked=self._on_request, told=self._on_notification, version=None)
         for state in (self._threads, self._waiting, self._joined, self._leaving, self._heard, self._items, self._over):
             state.clear()
         for request in self._open.values():
@@ -267,8 +267,8 @@ class Relay:
 
     async def _look_around(self) -> None:
         """Join every thread that waits. What was open and does not come up again is over."""
-        for thread in await self._loaded():
-            if await self._reads_as_waiting(thread):
+        for thread in await self._list_threads():
+            if await self._is_known_to_wait(thread):
                 self._waiting.add(thread)
                 self._join(thread)
         if self._joined:
@@ -280,7 +280,7 @@ class Relay:
             self._end(request, reason=MEANWHILE, error=UNSEEN)
         await self._retire()
 
-    async def _loaded(self) -> list[str]:
+    async def _list_threads(self) -> list[str]:
         """The threads that the daemon has in memory; no other one can wait."""
         found: dict[str, None] = {}
         cursor: str | None = None
@@ -294,7 +294,7 @@ class Relay:
                 break
         return list(found)
 
-    async def _reads_as_waiting(self, thread: str) -> bool | None:
+    async def _is_known_to_wait(self, thread: str) -> bool | None:
         """What the daemon says of a thread, which is known from then on. None where there is no such thread."""
         try:
             told = await self._rpc.request("thread/read", {"threadId": thread})
@@ -317,7 +317,7 @@ class Relay:
             thread = ask.origin.session
             is_attached = ask.id.startswith(f"{NAME}:{thread}:")  # the session of one that we started is another id
             is_open = ask.id in self._open or ask.id.rpartition("#")[0] in self._open
-            if is_attached and not is_open and await self._reads_as_waiting(thread) is False:
+            if is_attached and not is_open and await self._is_known_to_wait(thread) is False:
                 self._chores.start(self._withdraw(ask, reason=MEANWHILE))
 
     # Threads --------------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class Relay:
         pause = FIRST_PAUSE
         for _ in range(JOINS):
             try:
-                self._resumed(thread, await self._rpc.request("thread/resume", wanted))
+                self._take_thread(thread, await self._rpc.request("thread/resume", wanted))
                 return
             except (PeerGone, SocketGone):
                 return  # which is noticed where it is listened to
@@ -355,7 +355,7 @@ class Relay:
             log.warning("codex: the thread %s waits and could not be joined; answer it in its terminal", inert(thread))
         self._joined.pop(thread, None)
 
-    def _resumed(self, thread: str, told: Any) -> None:
+    def _take_thread(self, thread: str, told: Any) -> None:
         answer = told if isinstance(told, dict) else {}
         info = answer.get("thread")
         self._know(info)
@@ -394,7 +394,7 @@ class Relay:
 
     # Listening ------------------------------------------------------------------------------------------------------
 
-    def _told(self, method: str, params: dict[str, Any]) -> None:
+    def _on_notification(self, method: str, params: dict[str, Any]) -> None:
         thread = str(params.get("threadId"))
         match method:
             case "turn/started" if thread not in self._joined and thread not in self._leaving:
@@ -483,11 +483,11 @@ class Relay:
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, id: Id, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _on_request(self, id: Id, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """The desk's answer to a request, or none at all: an error would be an answer too, and might be the first."""
         thread = params.get("threadId")
         if method in MIRRORED and isinstance(thread, str) and thread not in self._threads:
-            await self._reads_as_waiting(thread)  # of a subagent: Codex lets everybody hear those without asking
+            await self._is_known_to_wait(thread)  # of a subagent: Codex lets everybody hear those without asking
         request = self._begin(id, method, params)
         result = await self._carry(request) if request is not None else None
         if result is None:
@@ -573,7 +573,7 @@ class Relay:
 
     async def _carry(self, request: _Request) -> dict[str, Any] | None:
         """What Codex is to be told; None where the desk has no answer for it."""
-        answer = await self._answered(request)
+        answer = await self._answer_to(request)
         if answer is None:
             self._forget(request)
             return None
@@ -589,7 +589,7 @@ class Relay:
         request.is_sent = True
         return result
 
-    async def _answered(self, request: _Request) -> Answer | None:
+    async def _answer_to(self, request: _Request) -> Answer | None:
         """What the desk says, however long it takes. None: the terminal is the place to answer it."""
         ask, pause = request.ask, FIRST_PAUSE
         while True:

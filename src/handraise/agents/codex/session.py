@@ -100,9 +100,9 @@ class CodexSession:
     """Made by `Codex.open`, which also calls `begin`."""
 
     def __init__(self, process: Process, *, asker: Asker, start: Start, thread: Thread) -> None:
-        self._talk: Conversation[_Held] = Conversation(process, name=NAME, asker=asker, start=start, lost=self._lost)
+        self._talk: Conversation[_Held] = Conversation(process, name=NAME, asker=asker, start=start, lost=self._lose)
         seen = seen_by(start.listener)
-        self._rpc = JsonRpc(process, asked=self._asked, told=self._told, version=None, seen=seen)
+        self._rpc = JsonRpc(process, asked=self._on_request, told=self._on_notification, version=None, seen=seen)
         self._asker = asker
         self._start = start
         self._mode = thread
@@ -152,14 +152,14 @@ class CodexSession:
         if cut is not None:
             self._thread = str(cut.handle["thread"])
             try:
-                self._opened(await self._rpc.request("thread/resume", {"threadId": self._thread, **common}))
+                self._take_thread(await self._rpc.request("thread/resume", {"threadId": self._thread, **common}))
                 self._is_new = False
                 return
             except RpcError as error:
                 if NOT_FOUND not in error.message or self._talk.turns:
                     raise
         tools = [] if self._start.handling.question_policy == "reject" else [dict(QUESTION_TOOL)]
-        self._opened(await self._rpc.request("thread/start", {**common, "dynamicTools": tools}))
+        self._take_thread(await self._rpc.request("thread/start", {**common, "dynamicTools": tools}))
 
     async def _no_servers(self) -> dict[str, Any]:
         """Every server of MCP tools that its configuration names, switched off: none of them runs in the sandbox."""
@@ -170,7 +170,7 @@ class CodexSession:
             raise RpcError("it does not tell its configuration, so no mode can be set; update it")
         return {name: {"enabled": False} for name in config.get("mcp_servers") or {}}
 
-    def _opened(self, told: Any) -> None:
+    def _take_thread(self, told: Any) -> None:
         thread = told.get("thread") if isinstance(told, dict) else None
         if not isinstance(thread, dict) or not isinstance(thread.get("id"), str):
             raise RpcError("it opened a thread and did not say which; check that its version is one we know")
@@ -221,7 +221,7 @@ class CodexSession:
         except RpcError as error:
             self._finish_turn(current, problem=error.message)
             return
-        _begun(current, answered)
+        _note_begin(current, answered)
 
     def _finish_turn(self, current: _Current, *, problem: str = "") -> None:
         """Nothing it was sent is still under way. `problem` is why it failed, in Codex's words."""
@@ -282,48 +282,48 @@ class CodexSession:
     def _last_words(self) -> str:
         return last_words(self._talk.process, noise=NO_WORDS)
 
-    def _lost(self, problem: str) -> None:
+    def _lose(self, problem: str) -> None:
         self._give_up(problem)
         if self._current is not None:
             self._current.begun.set()  # nobody is to wait for that
 
-    def _told(self, method: str, params: dict[str, Any]) -> None:
+    def _on_notification(self, method: str, params: dict[str, Any]) -> None:
         self._start.listener.active()
         if self._talk.is_leaving:
             return  # whoever takes the session up sees what was open
         thread = params.get("threadId")
         match method:
             case "turn/started":
-                self._turn_started(str(thread), params)
+                self._on_turn_started(str(thread), params)
             case "item/started" if isinstance(item := params.get("item"), dict):
                 self._items[str(thread), str(item.get("id"))] = item
-                self._item_started(str(thread), item)
+                self._on_item_started(str(thread), item)
             case "item/completed" if isinstance(item := params.get("item"), dict):
                 self._items.pop((str(thread), str(item.get("id"))), None)
-                self._item_completed(str(thread), item)
+                self._on_item_completed(str(thread), item)
             case "serverRequest/resolved":
-                self._resolved(params.get("requestId"))
+                self._on_resolved(params.get("requestId"))
             case "turn/completed":
-                self._turn_completed(str(thread), params.get("turn"))
+                self._on_turn_completed(str(thread), params.get("turn"))
             case "error" if thread == self._thread:
-                self._trouble(params)
+                self._on_error(params)
 
-    def _turn_started(self, thread: str, params: Mapping[str, Any]) -> None:
+    def _on_turn_started(self, thread: str, params: Mapping[str, Any]) -> None:
         begun = params.get("turn")
         if thread != self._thread:
             self._seen[thread] = None
             self._subagents[thread] = str(begun.get("id")) if isinstance(begun, dict) else ""
         elif self._current is not None:
-            _begun(self._current, params)
+            _note_begin(self._current, params)
 
-    def _trouble(self, params: Mapping[str, Any]) -> None:
+    def _on_error(self, params: Mapping[str, Any]) -> None:
         """Something went wrong that may pass: Codex tries again by itself, or fails the turn."""
         error = params.get("error")
         words = error.get("message") if isinstance(error, dict) else None
         if isinstance(words, str) and words and params.get("willRetry"):
             self._start.listener.said(Message(role="notice", text=f"Codex tries again: {words}"))
 
-    def _item_started(self, thread: str, item: Mapping[str, Any]) -> None:
+    def _on_item_started(self, thread: str, item: Mapping[str, Any]) -> None:
         name, given = called(item)
         if name:
             if thread == self._thread:
@@ -331,7 +331,7 @@ class CodexSession:
             extra = {"name": name, "input": given, **self._by_subagent(thread)}
             self._start.listener.said(Message(role="tool", text=name, extra=extra))
 
-    def _item_completed(self, thread: str, item: Mapping[str, Any]) -> None:
+    def _on_item_completed(self, thread: str, item: Mapping[str, Any]) -> None:
         if item.get("type") == "dynamicToolCall":
             sent = self._sent.pop((thread, str(item.get("id"))), None)
             if sent is not None:
@@ -348,7 +348,7 @@ class CodexSession:
     def _by_subagent(self, thread: str) -> dict[str, Any]:
         return {} if thread == self._thread else {"thread": thread}
 
-    def _resolved(self, id: Any) -> None:
+    def _on_resolved(self, id: Any) -> None:
         """A request is over: by our answer, or because Codex no longer waits for one."""
         if not isinstance(id, int | str):
             return
@@ -359,7 +359,7 @@ class CodexSession:
         else:
             self._settled.add(id)
 
-    def _turn_completed(self, thread: str, told: Any) -> None:
+    def _on_turn_completed(self, thread: str, told: Any) -> None:
         ended = told if isinstance(told, dict) else {}
         id = str(ended.get("id"))
         self._ended.add(id)
@@ -383,7 +383,7 @@ class CodexSession:
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, id: Id, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _on_request(self, id: Id, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """The result for a request of Codex. When the desk closes first it stays unanswered, and Codex waits."""
         if method not in METHODS:
             raise RpcError("handraise does not know this request", number=METHOD_NOT_FOUND)
@@ -438,7 +438,7 @@ class CodexSession:
             return self._items.get((thread, str(params.get("itemId"))))
         if not is_tool_approval(params):
             return None
-        taken = self._asked_for()
+        taken = self._open_asks()
         for (of, _), item in self._items.items():
             if of != thread or item.get("type") != "mcpToolCall" or item.get("server") != params.get("serverName"):
                 continue
@@ -447,12 +447,12 @@ class CodexSession:
                 return item
         return None
 
-    def _asked_for(self) -> set[str]:
+    def _open_asks(self) -> set[str]:
         return {held.ask.id for held in self._talk.held.values() if held.ask is not None}
 
     def _unused(self, id: str) -> str:
         """Two that are the same and wait at the same time are two: one answer is not to grant both."""
-        taken = self._asked_for()
+        taken = self._open_asks()
         number, unused = 1, id
         while unused in taken:
             number += 1
@@ -469,7 +469,7 @@ class CodexSession:
             log.warning("the reason of a refusal did not reach codex: %s", type(error).__name__)
 
 
-def _begun(current: _Current, told: Any) -> None:
+def _note_begin(current: _Current, told: Any) -> None:
     begun = told.get("turn") if isinstance(told, dict) else None
     if not current.id and isinstance(begun, dict) and isinstance(begun.get("id"), str):
         current.id = begun["id"]

@@ -85,13 +85,13 @@ class OpenCode:
 
     async def _open(self, asker: Asker, start: Start) -> OpenCodeSession:
         cut = start.cut
-        cwd = _resolved(str(cut.handle["directory"]) if cut is not None else start.cwd)
+        cwd = _resolve(str(cut.handle["directory"]) if cut is not None else start.cwd)
         folder = await self._join(cwd)
         try:
             if cut is not None:
-                id = await _found(folder, str(cut.handle["session"]))
+                id = await _find(folder, str(cut.handle["session"]))
             else:
-                id = await _created(folder, start)
+                id = await _create(folder, start)
         except BaseException:
             await self._release(folder, may_end=True)
             raise
@@ -179,13 +179,13 @@ class OpenCode:
         if not probe:
             return known
         try:
-            async with self._probed(command) as server:
-                return await _seen(known, server)
+            async with self._probe(command) as server:
+                return await _check_server(known, server)
         except (AgentFailed, SettingsError) as trouble:
             return replace(known, problem=str(trouble))
 
     @asynccontextmanager
-    async def _probed(self, command: Sequence[str]) -> AsyncIterator[Server]:
+    async def _probe(self, command: Sequence[str]) -> AsyncIterator[Server]:
         """A server to ask: one that runs, or one for the moment."""
         for folder in self._folders.values():
             if not folder.is_over:
@@ -198,7 +198,7 @@ class OpenCode:
             env |= {"OPENCODE_SERVER_PASSWORD": password, "OPENCODE_SERVER_USERNAME": USER}
             try:
                 async with await Process.start(served, cwd=cwd, env=env) as process:
-                    server = Server(await _address(process), password=password)
+                    server = Server(await _address_of(process), password=password)
                     try:
                         await check_locked(server)
                         yield server
@@ -217,12 +217,12 @@ class OpenCode:
         return edits(url=url, token=token, environ=environment(self._settings))
 
 
-def _resolved(cwd: str | None) -> str:
+def _resolve(cwd: str | None) -> str:
     """As OpenCode names it: a folder and a link to it would be two projects."""
     return str(Path(cwd or ".").resolve())
 
 
-async def _created(folder: Folder, start: Start) -> str:
+async def _create(folder: Folder, start: Start) -> str:
     body: dict[str, Any] = {"title": f"handraise {start.session}"}  # one without a title asks the model for one
     if rules := await session_rules(start, folder.server, cwd=folder.cwd):
         body["permission"] = rules
@@ -233,7 +233,7 @@ async def _created(folder: Folder, start: Start) -> str:
     return id
 
 
-async def _found(folder: Folder, id: str) -> str:
+async def _find(folder: Folder, id: str) -> str:
     try:
         await folder.server.get(f"/session/{id}", directory=folder.cwd)
     except CallRefused as refused:
@@ -241,7 +241,7 @@ async def _found(folder: Folder, id: str) -> str:
     return id
 
 
-async def _address(process: Process) -> str:
+async def _address_of(process: Process) -> str:
     """Where a server listens, as it says when it does."""
     try:
         async with asyncio.timeout(PROBE):
@@ -254,7 +254,7 @@ async def _address(process: Process) -> str:
     raise AgentFailed("OpenCode's server did not start" + (f"; it said last: {inert(last)[:500]}" if last else ""))
 
 
-async def _seen(known: Capabilities, server: Server) -> Capabilities:
+async def _check_server(known: Capabilities, server: Server) -> Capabilities:
     """What the running server says of itself."""
     version = await server.health()
     told = await server.get("/experimental/tool/ids")

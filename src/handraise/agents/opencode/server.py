@@ -152,7 +152,7 @@ class Server:
         if response.status_code == httpx2.codes.UNAUTHORIZED:
             raise self._locked()
         if not response.is_success:
-            raise CallRefused(_said(response), status=response.status_code)
+            raise CallRefused(_problem_in(response), status=response.status_code)
         try:
             return response.json() if response.content else None
         except ValueError as error:
@@ -228,7 +228,7 @@ def _event(data: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) else None
 
 
-def _said(response: httpx2.Response) -> str:
+def _problem_in(response: httpx2.Response) -> str:
     """OpenCode's own words for a refusal, if it has any."""
     words: object = None
     with suppress(ValueError):
