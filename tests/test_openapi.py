@@ -170,7 +170,14 @@ async def test_every_route_is_in_the_document_and_the_reverse(desk: Served) -> N
     served = {label for label in served if not label.startswith("HEAD ")}
     # The framework matches two ids as one part and the route takes them apart, so that they may hold a slash.
     served = {re.sub(r"(/v1/sessions/{})(/re)", r"\1/questions/{}\2", label) for label in served}
-    served |= {"POST /v1/asks", "GET /v1/asks", "GET /v1/asks/{}", "POST /v1/deliveries", "GET /v1/events"}
+    served |= {
+        "POST /v1/asks",
+        "GET /v1/asks",
+        "GET /v1/asks/{}",
+        "POST /v1/deliveries",
+        "GET /v1/events",
+        "POST /v1/leases",
+    }
     served |= {"GET /v1/asks/{}/showings"}
     served |= {f"{method} /mcp" for method in METHODS}
     served |= {f"POST /v1/asks/{{}}/{action}" for action in AskRoutes(broker).actions}
