@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+
 from handraise.cli.calling import call
-from handraise.cli.printing import command
+from handraise.cli.printing import NARROW, command
 from handraise.errors import DeskUnreachable
 
 __all__ = ["overview"]
@@ -31,5 +33,6 @@ def _tell(*steps: tuple[str, str]) -> None:
     """Each command under the other, with what it does."""
     lines = [(f"{command()} {words}", about) for words, about in (*steps, ("--help", "every command"))]
     widest = max(len(words) for words, _ in lines)
+    is_narrow = shutil.get_terminal_size().columns < NARROW
     for words, about in lines:
-        print(f"  {words:<{widest}}  {about}")
+        print(f"  {words}\n      {about}" if is_narrow else f"  {words:<{widest}}  {about}")
