@@ -121,7 +121,7 @@ def opencode(tool: str, patterns: list[str], **metadata: Any) -> Ask:
         "metadata": metadata,
         "always": [],
     }
-    return followed(opencode_ask(request, kind="permission", session="s", cwd=CWD))
+    return followed(opencode_ask(request, kind="permission", origin=Origin(agent="opencode", session="s", cwd=CWD)))
 
 
 def test_the_folder_of_opencode_counts() -> None:

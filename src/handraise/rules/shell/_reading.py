@@ -138,6 +138,18 @@ def read(line: str, reading: Reading, *, depth: int = 0) -> None:
     _Reader(line, reading, depth=depth).line()
 
 
+@dataclass(slots=True)
+class _Place:
+    """Where a list of commands is read."""
+
+    is_wanted: bool = False  # a command has to follow
+    is_there: bool = False  # a command stands before
+    is_closed: bool = False  # it ended with a bracket or a word such as `fi`: no word may follow
+    cases: int = 0
+    feeder: Command | None = None
+    is_fed: bool = False
+
+
 class _Reader:
     """One line, from left to right. Every method begins where the one before ended."""
 
@@ -156,91 +168,91 @@ class _Reader:
     def _list(self, until: str) -> None:
         """Commands up to a closing bracket, or to the end."""
         self._deeper()
-        is_wanted = False  # a command has to follow
-        is_there = False  # a command stands before
-        is_closed = False  # it ended with a bracket or a word such as `fi`: no word may follow
-        cases = 0
-        feeder: Command | None = None
-        is_fed = False
+        place = _Place()
         while True:
             self._step()
             self._skip_blanks()
             here = self._peek()
             if not here:
-                if until or is_wanted:
+                if until or place.is_wanted:
                     self._strange()
                 break
             if here == "\n":
                 self._at += 1
                 self._here_documents()
-                if not is_wanted:
-                    is_there = is_closed = False
-                continue
-            if here == "#":
+                if not place.is_wanted:
+                    place.is_there = place.is_closed = False
+            elif here == "#":
                 self._comment()
-                continue
-            if here == ")":
+            elif here == ")":
                 self._at += 1
-                if cases:
-                    is_there = is_closed = is_wanted = False
+                if place.cases:
+                    place.is_there = place.is_closed = place.is_wanted = False
                     continue
                 if until == ")":
-                    if is_wanted or self._waiting:
+                    if place.is_wanted or self._waiting:
                         self._strange()
                     break
                 self._strange()
-                continue
-            if here in ";&|" and not self._line.startswith("&>", self._at):
-                operator = self._operator()
-                if operator in (";;", ";&", ";;&", ";|") and cases:
-                    self._found.doubts("it holds a case")
-                elif not is_there or is_wanted or operator not in (";", "&", "&&", "||", "|", "|&"):
+            elif here in ";&|" and not self._line.startswith("&>", self._at):
+                self._between(place)
+            elif here == "(":
+                self._group(place)
+            elif not (place.is_closed and self._redirect(None)):
+                if place.is_closed:
                     self._strange()
-                if operator == "|&":
-                    self._found.doubts("it pipes in a way that not every shell has")
-                feeder = self._found.commands[-1] if operator in ("|", "|&") and self._found.commands else None
-                is_fed = operator in ("|", "|&")
-                is_wanted = operator in ("&&", "||", "|", "|&")
-                is_there = is_closed = False
-                continue
-            if here == "(":
-                if is_there:
-                    self._strange()
-                if self._line.startswith("((", self._at) or self._line.startswith("()", self._at):
-                    self._strange()  # arithmetic, two brackets in dash, or a function of zsh without a name
-                self._at += 1
-                self._list(")")
-                is_there = is_closed = True
-                is_wanted = False
-                continue
-            if is_closed:
-                if self._redirect(None):
-                    continue
-                self._strange()
-                is_closed = False
-            kind = self._command(feeder=feeder, is_fed=is_fed)
-            match kind:
-                case "lead":
-                    is_there, is_wanted = False, False
-                    continue
-                case "not":
-                    if is_fed or is_there:
-                        self._strange()
-                    is_there, is_wanted = False, True
-                    continue
-                case "end":
-                    is_closed = True
-                case "case":
-                    cases += 1
-                    is_there, is_wanted = False, False
-                    continue
-                case "esac":
-                    cases = max(cases - 1, 0)
-                    is_closed = True
-                case _:
-                    is_closed = False
-            is_there, is_wanted, is_fed, feeder = True, False, False, None
+                    place.is_closed = False
+                self._one(place)
         self._depth -= 1
+
+    def _between(self, place: _Place) -> None:
+        """What stands between two commands."""
+        operator = self._operator()
+        if operator in (";;", ";&", ";;&", ";|") and place.cases:
+            self._found.doubts("it holds a case")
+        elif not place.is_there or place.is_wanted or operator not in (";", "&", "&&", "||", "|", "|&"):
+            self._strange()
+        if operator == "|&":
+            self._found.doubts("it pipes in a way that not every shell has")
+        place.is_fed = operator in ("|", "|&")
+        place.feeder = self._found.commands[-1] if place.is_fed and self._found.commands else None
+        place.is_wanted = operator in ("&&", "||", "|", "|&")
+        place.is_there = place.is_closed = False
+
+    def _group(self, place: _Place) -> None:
+        """Commands in brackets."""
+        if place.is_there:
+            self._strange()
+        if self._line.startswith("((", self._at) or self._line.startswith("()", self._at):
+            self._strange()  # arithmetic, two brackets in dash, or a function of zsh without a name
+        self._at += 1
+        self._list(")")
+        place.is_there = place.is_closed = True
+        place.is_wanted = False
+
+    def _one(self, place: _Place) -> None:
+        """One command, or a word such as `if` that stands before one."""
+        match self._command(feeder=place.feeder, is_fed=place.is_fed):
+            case "lead":
+                place.is_there, place.is_wanted = False, False
+                return
+            case "not":
+                if place.is_fed or place.is_there:
+                    self._strange()
+                place.is_there, place.is_wanted = False, True
+                return
+            case "end":
+                place.is_closed = True
+            case "case":
+                place.cases += 1
+                place.is_there, place.is_wanted = False, False
+                return
+            case "esac":
+                place.cases = max(place.cases - 1, 0)
+                place.is_closed = True
+            case _:
+                place.is_closed = False
+        place.is_there, place.is_wanted, place.is_fed, place.feeder = True, False, False, None
 
     def _operator(self) -> str:
         found = re.compile(r";;&|;;|;&|;\||;|&&|&!|&\||&|\|\||\|&|\|").match(self._line, self._at)
@@ -567,13 +579,7 @@ class _Reader:
                 case "\\":
                     self._escaped(word)
                 case "'":
-                    word.is_bare = False
-                    close = self._line.find("'", self._at + 1)
-                    if close < 0:
-                        self._strange()
-                        close = len(self._line)
-                    word.add(self._line[self._at + 1 : close])
-                    self._at = close + 1
+                    self._single(word)
                 case '"':
                     word.is_bare = False
                     self._double(word)
@@ -615,6 +621,15 @@ class _Reader:
             self._strange()
             self._at += 1
         return word
+
+    def _single(self, word: Word) -> None:
+        word.is_bare = False
+        close = self._line.find("'", self._at + 1)
+        if close < 0:
+            self._strange()
+            close = len(self._line)
+        word.add(self._line[self._at + 1 : close])
+        self._at = close + 1
 
     def _plain(self, word: Word, text: str, *, is_begin: bool) -> None:
         is_home = text.startswith("~/") or (text == "~" and self._ends(1))
