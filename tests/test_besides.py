@@ -42,7 +42,7 @@ def claude(tool: str, **given: Any) -> Ask:
 
 def opencode(tool: str, patterns: list[str], **metadata: Any) -> Ask:
     request = {"id": "p", "sessionID": "s", "permission": tool, "patterns": patterns, "metadata": metadata}
-    return opencode_ask(request, kind="permission", session="s", cwd="/shop")
+    return opencode_ask(request, kind="permission", origin=Origin(agent="opencode", session="s", cwd="/shop"))
 
 
 def of(ask: Ask) -> Permission:
