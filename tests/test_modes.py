@@ -15,7 +15,7 @@ from handraise.agents.opencode.modes import MODES as OPENCODE
 from handraise.asks import Mode
 from handraise.errors import SettingsError
 from handraise.plugins import load, names
-from handraise.worker import NOT_SHOWN
+from handraise.worker.agents import NOT_SHOWN
 
 AGENTS: dict[str, Modes[Any]] = {name: load("agents", name).modes for name in names("agents") if name not in NOT_SHOWN}
 CHANGING = {"edit", "bash", "task", "write", "patch"}  # what OpenCode calls them
