@@ -39,7 +39,7 @@ agents: $(DEV) ## fetch the real agents that the tests run; HANDRAISE_WITHOUT_AG
 	@$(BIN)/python tests/live/programs.py --quiet
 
 browser: $(DEV) ## install the browser that the tests run; HANDRAISE_WITHOUT_BROWSER=1 goes without it
-	@PYTHONPATH=tests $(BIN)/python tests/browser/install.py --quiet
+	@PYTHONPATH=. $(BIN)/python tests/browser/install.py --quiet
 
 shells: $(DEV) ## install the shells that the tests run; HANDRAISE_WITHOUT_SHELLS=1 goes without them
 	@$(BIN)/python tests/shells/install.py --quiet
@@ -58,7 +58,7 @@ check: $(DEV) ## format, lint, types, reference pages
 	@$(BIN)/mypy
 	@$(BIN)/python docs/generate.py --check
 	@$(BIN)/python docs/generate_types.py --check
-	@PYTHONPATH=tests $(BIN)/python tools/check_web.py
+	@PYTHONPATH=. $(BIN)/python tools/check_web.py
 
 format: $(DEV) ## let ruff write the formatting
 	@$(BIN)/ruff format .
@@ -75,7 +75,7 @@ bench: $(BENCH) ## measure against sandbox-agent and the bare store; writes docs
 	@$(BIN)/python bench/run.py $(ARGS)
 
 bench-agents: $(DEV) agents ## measure what the desk adds to a real agent's question; writes docs/latency.md
-	@PYTHONPATH=tests $(BIN)/python bench/agents.py $(ARGS)
+	@PYTHONPATH=. $(BIN)/python bench/agents.py $(ARGS)
 
 bench-workflows: $(BENCH) ## measure steps, runs that wait and taking over; writes docs/workflow-performance.md
 	@$(BIN)/python bench/workflows.py $(ARGS)
@@ -84,7 +84,7 @@ bench-hostile: $(BENCH) ## measure what one hostile request costs the desk and e
 	@$(BIN)/python bench/hostile.py $(ARGS)
 
 bench-web: $(DEV) browser ## measure the web app in a browser; writes docs/web-performance.md
-	@PYTHONPATH=tests $(BIN)/python bench/web.py $(ARGS)
+	@PYTHONPATH=. $(BIN)/python bench/web.py $(ARGS)
 
 bench-start: $(READY) ## measure how much CPU commands take to start, beside an empty Python
 	@$(BIN)/python bench/start_up.py $(ARGS)

@@ -27,10 +27,10 @@ from handraise.events import Asked
 from handraise.testing.model import Request, ScriptedModel, Step, call
 from handraise.transports.process import Process, end
 from handraise.transports.sse import Frames
-from live.homes import Home, claude_home, opencode_home
-from live.programs import PINNED, ensure
 from servers import Server, desk, free_port
-from trusting import trust_project
+from tests.helpers.trusting import trust_project
+from tests.live.homes import Home, claude_home, opencode_home
+from tests.live.programs import PINNED, ensure
 
 DOCS = Path(__file__).parent.parent / "docs"
 MOST = 10.0  # milliseconds that the desk may add to each

@@ -19,10 +19,10 @@ from typing import Any
 import httpx2
 from playwright.async_api import Browser, BrowserContext, Page, StorageState
 
-from browser.install import chromium
-from browser.people import DESKTOP, a_browser
-from live.programs import ProgramUnavailable
 from servers import Server, desk
+from tests.browser.install import chromium
+from tests.browser.people import DESKTOP, a_browser
+from tests.live.programs import ProgramUnavailable
 
 DOCS = Path(__file__).parent.parent / "docs"
 VISIBLE = 100.0  # milliseconds from the ask to its card, at most

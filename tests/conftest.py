@@ -37,7 +37,11 @@ def is_slow(item: pytest.Item) -> bool:
     on_postgres = "postgres" in getattr(item, "fixturenames", ()) or (
         callspec is not None and "postgres" in [value for value in callspec.params.values() if isinstance(value, str)]
     )
-    return on_postgres or bool(SLOW_FOLDERS & {*item.path.parts}) or item.get_closest_marker("slow") is not None
+    return (
+        on_postgres
+        or bool(SLOW_FOLDERS & {*item.path.relative_to(Path(__file__).parent).parts})
+        or item.get_closest_marker("slow") is not None
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -25,8 +25,8 @@ from handraise.config.tables import (
 from handraise.errors import SettingsError
 from handraise.people import Person
 from handraise.transports.files import find_project
-from serving import serving
-from trusting import trust_project
+from tests.helpers.serving import serving
+from tests.helpers.trusting import trust_project
 
 DEAD = 2**22 + 1  # beyond the largest process id that Linux gives
 

@@ -83,9 +83,9 @@ from handraise.workflow.author import AuthorProcesses, allow_all
 from handraise.workflow.authoring import load_file
 from handraise.workflow.journal import Journal
 from handraise.workflow.loading import listed
-from quick import quick_handraise
-from serving import START, Served, serving
-from trusting import trust_project
+from tests.helpers.quick import quick_handraise
+from tests.helpers.serving import START, Served, serving
+from tests.helpers.trusting import trust_project
 
 pytestmark = pytest.mark.slow
 

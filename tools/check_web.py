@@ -1,6 +1,6 @@
 """Checks the types of the web app: its files are plain JavaScript, and their comments say the types.
 
-    PYTHONPATH=tests python tools/check_web.py
+    PYTHONPATH=. python tools/check_web.py
 
 TypeScript is fetched once per version into the cache that the tests keep their programs in. Environment:
 HANDRAISE_CACHE (where that is), HANDRAISE_WITHOUT_TYPESCRIPT=1 (go without).
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from live.programs import ProgramUnavailable, bring, by_npm
+from tests.live.programs import ProgramUnavailable, bring, by_npm
 
 WEB = Path(__file__).parent.parent / "src" / "handraise" / "web"
 VERSION = "7.0.2"

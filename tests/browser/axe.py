@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from browser.install import axe
-from browser.people import Tab
+from tests.browser.install import axe
+from tests.browser.people import Tab
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 _RUN = """async ([rules, within]) => {

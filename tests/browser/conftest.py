@@ -17,8 +17,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from browser.install import shell
-from browser.people import Desk, People, Tab, browser_to_test, gathered
+from tests.browser.install import shell
+from tests.browser.people import Desk, People, Tab, browser_to_test, gathered
 
 
 @pytest.hookimpl(tryfirst=True)

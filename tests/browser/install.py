@@ -3,7 +3,7 @@
 Chromium comes whole, and as a shell without the parts that draw a window: pages are the same there, in about half the
 time, but nothing shows notifications.
 
-    PYTHONPATH=tests python tests/browser/install.py     installs what is missing, where it may
+    PYTHONPATH=. python tests/browser/install.py     installs what is missing, where it may
 
 Environment: HANDRAISE_BROWSER (another Chromium), HANDRAISE_CACHE (where axe is kept), HANDRAISE_WITHOUT_BROWSER=1
 (tests go without).
@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from live.programs import ProgramUnavailable, bring, by_npm
+from tests.live.programs import ProgramUnavailable, bring, by_npm
 
 WITHOUT = "HANDRAISE_WITHOUT_BROWSER"
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")

@@ -26,11 +26,11 @@ from playwright.async_api import (
     expect,
 )
 
-from browser.install import WITHOUT
 from handraise.agents import Agent
 from handraise.testing import FakeClock
-from live.programs import ProgramUnavailable
-from serving import BASH, DATABASE, ORIGIN, Served, path_of, serving, told
+from tests.browser.install import WITHOUT
+from tests.helpers.serving import BASH, DATABASE, ORIGIN, Served, path_of, serving, told
+from tests.live.programs import ProgramUnavailable
 
 PATIENCE = 10.0  # seconds that anything in a page may take on a busy machine
 PHONE = {"width": 360, "height": 780}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.async_api import Locator, expect
 
-from browser.people import Tab
+from tests.browser.people import Tab
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 WRITE = "HANDRAISE_WRITE_PICTURES"

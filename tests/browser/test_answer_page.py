@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from browser.axe import findings
-from browser.people import Desk, People, Tab
-from serving import path_of, told
+from tests.browser.axe import findings
+from tests.browser.people import Desk, People, Tab
+from tests.helpers.serving import path_of, told
 
 NARROW: Any = {"width": 320, "height": 640}
 HOSTILE = "<img src=x onerror=alert(1)> \u202e \x1b[31m"

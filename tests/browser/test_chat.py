@@ -12,15 +12,15 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, Route, expect
 
-from browser.axe import findings
-from browser.people import PATIENCE, PHONE, Body, Card, Desk, People, Tab, gathered
-from browser.test_languages import ENGLISH, STICKING_OUT, from_right_to_left
-from browser.test_views import said
-from commands import Person as Somebody
 from handraise.chat import ChatSettings, ModelTable
 from handraise.testing.model import ScriptedModel, call
-from serving import told
-from talking import ASK, STORAGE, Talk, model_settings, texts
+from tests.browser.axe import findings
+from tests.browser.people import PATIENCE, PHONE, Body, Card, Desk, People, Tab, gathered
+from tests.browser.test_languages import ENGLISH, STICKING_OUT, from_right_to_left
+from tests.browser.test_views import said
+from tests.helpers.commands import Person as Somebody
+from tests.helpers.serving import told
+from tests.helpers.talking import ASK, STORAGE, Talk, model_settings, texts
 
 EVIL = "<img src=x onerror=alert(1)> [go](javascript:alert(1)) \u202eabc"
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, expect
 
-from browser.axe import findings
-from browser.people import Body, Desk, People, Tab
-from serving import told
-from trusting import trust_project
+from tests.browser.axe import findings
+from tests.browser.people import Body, Desk, People, Tab
+from tests.helpers.serving import told
+from tests.helpers.trusting import trust_project
 
 FILE = """
 from typing import Annotated, Literal

@@ -24,15 +24,15 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from browser.people import PATIENCE, Desk, People, Tab, gathered
-from commands import HANDRAISE, running
-from commands import Person as Somebody
 from handraise.agents.scripted import Scripted
 from handraise.asks import Option, Question
 from handraise.config import ChannelTable
 from handraise.people import Person
-from linear_desk import StandIn, linear
-from test_linear import a_repository
+from tests.browser.people import PATIENCE, Desk, People, Tab, gathered
+from tests.channels.test_linear import a_repository
+from tests.helpers.commands import HANDRAISE, running
+from tests.helpers.commands import Person as Somebody
+from tests.helpers.linear_desk import StandIn, linear
 
 SOON = 1_000  # milliseconds after the answer was given
 STORAGE = Question("Which database?", (Option("SQLite"), Option("PostgreSQL")), header="Storage")

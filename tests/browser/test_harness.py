@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Route, expect
 
-from browser import pictures
-from browser.axe import findings
-from browser.install import chromium, main
-from browser.people import Desk, People, Tab, gathered
 from handraise.testing import FakeClock
-from live.programs import ProgramUnavailable
+from tests.browser import pictures
+from tests.browser.axe import findings
+from tests.browser.install import chromium, main
+from tests.browser.people import Desk, People, Tab, gathered
+from tests.live.programs import ProgramUnavailable
 
 CONFUSING = """() => {
   document.body.innerHTML = '<main><h1>A heading</h1><input><p class="faint">x</p></main>';

@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from browser.hostile import Elsewhere, Wiretap, listening_elsewhere
-from browser.people import PATIENCE, Desk, People, Tab
 from handraise.server.gate import cookie_name
-from serving import path_of, told
+from tests.browser.hostile import Elsewhere, Wiretap, listening_elsewhere
+from tests.browser.people import PATIENCE, Desk, People, Tab
+from tests.helpers.serving import path_of, told
 
 REFUSED = (401, 403)
 NOISE = "ERR_|Failed to load|Refused to|frame|40[13]|CORS|MIME|blocked|Content Security Policy"

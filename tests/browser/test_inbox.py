@@ -8,10 +8,10 @@ from typing import Any
 
 from playwright.async_api import Page, Request, expect
 
-from browser.axe import findings
-from browser.people import Desk, People, Tab
 from handraise.testing import FakeClock
-from serving import eventually, path_of, told
+from tests.browser.axe import findings
+from tests.browser.people import Desk, People, Tab
+from tests.helpers.serving import eventually, path_of, told
 
 WEB = Path(__file__).parents[2] / "src" / "handraise" / "web"
 TABS = 9  # more than the six connections that a browser has for one host

@@ -10,13 +10,13 @@ from typing import Any
 import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
-from browser.axe import findings
-from browser.people import Desk, People, Tab
-from browser.test_languages import ENGLISH, from_right_to_left
-from browser.test_views import Worker, a_session, until_asked
 from handraise.agents import Wire
 from handraise.app import wires_of
-from serving import told
+from tests.browser.axe import findings
+from tests.browser.people import Desk, People, Tab
+from tests.browser.test_languages import ENGLISH, from_right_to_left
+from tests.browser.test_views import Worker, a_session, until_asked
+from tests.helpers.serving import told
 
 NARROW: Any = {"width": 320, "height": 640}
 WIDE: Any = {"width": 1280, "height": 900}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Route, expect
 
-from browser.axe import findings
-from browser.people import DESKTOP, PHONE, Desk, People, Tab, a_question
 from handraise.text import words
+from tests.browser.axe import findings
+from tests.browser.people import DESKTOP, PHONE, Desk, People, Tab, a_question
 
 ENGLISH: dict[str, str] = json.loads((words.FOLDER / "en.json").read_text(encoding="utf-8"))
 # A language that nobody speaks: English between Arabic letters, so that the direction of a line is that of its words.

@@ -10,8 +10,8 @@ from typing import Any
 import pytest_asyncio
 from playwright.async_api import Browser, Worker, expect
 
-from browser.install import chromium
-from browser.people import Desk, People, Tab, browser_to_test
+from tests.browser.install import chromium
+from tests.browser.people import Desk, People, Tab, browser_to_test
 
 # As the browser does it when somebody presses one of the buttons, or the notification itself (no action).
 PRESS = """async ([tag, action]) => {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from browser.axe import findings
-from browser.people import PHONE, Card, Desk, People, Tab
+from tests.browser.axe import findings
+from tests.browser.people import PHONE, Card, Desk, People, Tab
 
 HARMLESS = "git status"
 SCOPES = [

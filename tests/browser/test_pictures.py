@@ -13,9 +13,6 @@ from typing import Any, Literal
 
 from playwright.async_api import Browser, Route, expect
 
-from browser.people import PHONE, Desk, People, Tab, a_question, gathered
-from browser.pictures import picture
-from browser.test_languages import ENGLISH, from_right_to_left
 from handraise.agents import Message, Wire
 from handraise.agents.scripted import Scripted
 from handraise.app import wires_of
@@ -26,9 +23,12 @@ from handraise.events import Asked, Event
 from handraise.tables.sessions import NewSession
 from handraise.testing import FakeClock
 from handraise.testing.model import ScriptedModel, call
-from serving import first_event, told
-from talking import Talk
-from trusting import trust_project
+from tests.browser.people import PHONE, Desk, People, Tab, a_question, gathered
+from tests.browser.pictures import picture
+from tests.browser.test_languages import ENGLISH, from_right_to_left
+from tests.helpers.serving import first_event, told
+from tests.helpers.talking import Talk
+from tests.helpers.trusting import trust_project
 
 WIDE = {"width": 1100, "height": 960}
 DARK: Any = {"color_scheme": "dark"}

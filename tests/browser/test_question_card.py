@@ -13,10 +13,10 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Locator, Route, expect
 
-from browser.axe import findings
-from browser.people import Card, Desk, People, Tab, a_question, gathered
 from handraise.testing import FakeClock
-from serving import DeskProcess, path_of, told
+from tests.browser.axe import findings
+from tests.browser.people import Card, Desk, People, Tab, a_question, gathered
+from tests.helpers.serving import DeskProcess, path_of, told
 
 PREVIEWS = ({"label": "Sidebar", "preview": "| |    |"}, {"label": "Top", "preview": "|------|"}, "None")
 NARROW = {"width": 320, "height": 640}  # also what is left of 1280 pixels at 400 %

@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import FloatRect, Locator, expect
 
-from browser.axe import findings
-from browser.people import PATIENCE, PHONE, Body, Desk, People, Tab
-from browser.test_languages import PSEUDO, from_right_to_left
 from handraise.agents.scripted import Scripted
 from handraise.asks import Option, Question
-from serving import told
-from trusting import trust_project
+from tests.browser.axe import findings
+from tests.browser.people import PATIENCE, PHONE, Body, Desk, People, Tab
+from tests.browser.test_languages import PSEUDO, from_right_to_left
+from tests.helpers.serving import told
+from tests.helpers.trusting import trust_project
 
 EVIL = "<img src=x onerror=alert(1)> \u202eabc [go](javascript:alert(1))"
 FILE = """

@@ -11,14 +11,14 @@ from urllib.parse import quote
 import pytest_asyncio
 from playwright.async_api import Locator, Route, expect
 
-from browser.axe import findings
-from browser.people import PHONE, Body, Desk, People, Tab, a_question
-from browser.test_languages import ENGLISH, from_right_to_left
-from browser.test_views import DATABASE, a_session, said, until_asked
 from handraise.agents import Message
 from handraise.agents.scripted import Scripted
 from handraise.asks import Option, Permission, Question
-from serving import told
+from tests.browser.axe import findings
+from tests.browser.people import PHONE, Body, Desk, People, Tab, a_question
+from tests.browser.test_languages import ENGLISH, from_right_to_left
+from tests.browser.test_views import DATABASE, a_session, said, until_asked
+from tests.helpers.serving import told
 
 CHECKS = Question("Which checks?", (Option("Tests"), Option("Lint")), header="Checks")
 REVIEW = Question("Who reviews it?", (Option("Ben"), Option("Chiara")), header="Review")

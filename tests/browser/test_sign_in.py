@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playwright.async_api import expect
 
-from browser.people import Desk, People, Tab
 from handraise.app import open_parts
-from serving import tokens_of
+from tests.browser.people import Desk, People, Tab
+from tests.helpers.serving import tokens_of
 
 NOT_SIGNED_IN = "This browser is not signed in"
 NOISE = "401|ERR_|Failed to load|MIME type"

@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, expect
 
-from browser.axe import findings
-from browser.hostile import Elsewhere, Wiretap, listening_elsewhere
-from browser.people import PHONE, Desk, People, Tab
-from browser.test_hostile_page import NOISE, POSTS, REFUSED
 from handraise.trust import Trust
-from serving import told
+from tests.browser.axe import findings
+from tests.browser.hostile import Elsewhere, Wiretap, listening_elsewhere
+from tests.browser.people import PHONE, Desk, People, Tab
+from tests.browser.test_hostile_page import NOISE, POSTS, REFUSED
+from tests.helpers.serving import told
 
 SETTINGS = """
 [[rules]]

@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, expect
 
-from browser.axe import findings
-from browser.people import PHONE, Desk, People, Tab
 from handraise.agents.scripted import Scripted
 from handraise.asks import Option, Question
 from handraise.events import Asked
-from serving import first_event, told
+from tests.browser.axe import findings
+from tests.browser.people import PHONE, Desk, People, Tab
+from tests.helpers.serving import first_event, told
 
 DATABASE = Question("Which database?", (Option("SQLite"), Option("PostgreSQL")), header="Database")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from handraise.testing import ScriptedModel
-from live.homes import Home, claude_home, codex_home, opencode_home
-from live.programs import program
+from tests.live.homes import Home, claude_home, codex_home, opencode_home
+from tests.live.programs import program
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from handraise.broker import Broker
 from handraise.events import Delivered
 from handraise.stores.sqlite import SqliteStore
 from handraise.testing import AgentDriver, Late, Stage
-from live.homes import Home, written_down
+from tests.live.homes import Home, written_down
 
 PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
 NO_TERMINAL = {"answered in the agents own terminal": "a session that we started has no terminal"}

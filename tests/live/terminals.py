@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from live.homes import Home
-from serving import DeskProcess
+from tests.helpers.serving import DeskProcess
+from tests.live.homes import Home
 
 PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
 LOOK = 0.05  # seconds between two looks at a screen, which tells nobody when it changes

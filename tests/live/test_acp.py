@@ -16,9 +16,9 @@ from handraise.broker import Broker
 from handraise.events import Asked
 from handraise.testing import AgentDriver, Late, ScriptedModel, ScriptedPerson, call, check_agent, repeat
 from handraise.testing.model import Call, Request
-from live import conversations
-from live.conversations import NO_TERMINAL, PATIENCE, driver_of, opened
-from live.homes import Home, qwen_home
+from tests.live import conversations
+from tests.live.conversations import NO_TERMINAL, PATIENCE, driver_of, opened
+from tests.live.homes import Home, qwen_home
 
 
 def an_agent(qwen: Path, home: Home) -> Acp:

@@ -12,10 +12,10 @@ import pytest
 from handraise.asks import Answer
 from handraise.config import AgentTable
 from handraise.testing import ScriptedModel, repeat
-from live.homes import Home, qwen_home
-from live.test_acp import asking, question, touch
-from seed_client import Json, SeedClient, connected
-from serving import Served, serving
+from tests.helpers.seed_client import Json, SeedClient, connected
+from tests.helpers.serving import Served, serving
+from tests.live.homes import Home, qwen_home
+from tests.live.test_acp import asking, question, touch
 
 PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
 PERMISSION = "session/request_permission"

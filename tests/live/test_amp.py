@@ -20,9 +20,9 @@ import pytest
 
 from handraise.agents import AgentSettings, Start
 from handraise.agents.amp import Amp
-from live.homes import Home, amp_home
-from live.terminals import PATIENCE, handraise, is_open, the_ask
-from serving import DeskProcess, path_of, serving, told
+from tests.helpers.serving import DeskProcess, path_of, serving, told
+from tests.live.homes import Home, amp_home
+from tests.live.terminals import PATIENCE, handraise, is_open, the_ask
 
 ALLOW, ASK, REJECT = 0, 1, 2
 OWN = """{
@@ -33,7 +33,7 @@ OWN = """{
 }
 """
 USER = {"id": "user_1", "email": "dev@example.com", "username": "dev", "features": []}
-STAND_IN = Path(__file__).parents[1] / "amp_program.py"
+STAND_IN = Path(__file__).parents[1] / "helpers" / "amp_program.py"
 
 
 @pytest.fixture

@@ -33,9 +33,10 @@ from handraise.testing import (
 )
 from handraise.testing.model import Call, Request
 from handraise.transports.process import identify, is_running
-from hearing import Heard
-from live import conversations
-from live.conversations import (
+from tests.helpers.hearing import Heard
+from tests.helpers.serving import eventually
+from tests.live import conversations
+from tests.live.conversations import (
     NO_TERMINAL,
     PATIENCE,
     answered_and_taken_up,
@@ -46,8 +47,7 @@ from live.conversations import (
     opened,
     taken,
 )
-from live.homes import Home, claude_home, transcripts, written_down
-from serving import eventually
+from tests.live.homes import Home, claude_home, transcripts, written_down
 
 question = partial(conversations.question, multiSelect=False)
 

@@ -22,9 +22,9 @@ import pytest
 from handraise.agents.claude.hooks import IN_THE_TERMINAL
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.testing.model import Call, Request
-from live.homes import Home
-from live.terminals import Terminal, handraise, is_open, the_ask
-from serving import DeskProcess, a_client, path_of
+from tests.helpers.serving import DeskProcess, a_client, path_of
+from tests.live.homes import Home
+from tests.live.terminals import Terminal, handraise, is_open, the_ask
 
 QUESTION, PERMISSION, PLAN = "Enter to select", "Do you want to proceed?", "Would you like to proceed?"  # the dialogs
 ASK = call(

@@ -24,8 +24,9 @@ from handraise.errors import AgentFailed
 from handraise.testing import AgentDriver, Late, ScriptedModel, ScriptedPerson, call, check_agent, repeat
 from handraise.testing.model import Call, Request
 from handraise.transports.process import identify, is_running
-from hearing import Heard
-from live.conversations import (
+from tests.helpers.hearing import Heard
+from tests.helpers.serving import eventually
+from tests.live.conversations import (
     NO_TERMINAL,
     PATIENCE,
     answered_and_taken_up,
@@ -37,9 +38,8 @@ from live.conversations import (
     question,
     taken,
 )
-from live.homes import Home, codex_home, written_down
-from live.programs import CACHE
-from serving import eventually
+from tests.live.homes import Home, codex_home, written_down
+from tests.live.programs import CACHE
 
 FORMS = Path(__file__).with_name("form_server.py")
 

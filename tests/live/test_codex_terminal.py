@@ -21,9 +21,9 @@ import pytest
 from handraise.agents.codex.attach import ENDED, IN_THE_TERMINAL, MEANWHILE
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.testing.model import Call
-from live.homes import Home, codex_home
-from live.terminals import PATIENCE, Terminal, handraise, is_open, the_ask
-from serving import DeskProcess
+from tests.helpers.serving import DeskProcess
+from tests.live.homes import Home, codex_home
+from tests.live.terminals import PATIENCE, Terminal, handraise, is_open, the_ask
 
 COMMAND, PATCH, QUESTION = "Would you like to run", "Would you like to make", "enter to submit answer"  # the dialogs
 DATABASE = {

@@ -19,9 +19,9 @@ from handraise.asks import Ask
 from handraise.broker import Broker
 from handraise.events import Asked, Delivered, Event
 from handraise.testing import ScriptedModel, call, repeat
-from live.homes import Home, opencode_home
-from live.test_programs import opencode_server
-from serving import serving
+from tests.helpers.serving import serving
+from tests.live.homes import Home, opencode_home
+from tests.live.test_programs import opencode_server
 
 PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
 

@@ -14,10 +14,10 @@ import httpx2
 import pytest
 
 from handraise.testing import ScriptedModel, call, repeat
-from live.homes import Home, written_down
-from live.terminals import PATIENCE, is_open, the_ask
-from serving import DeskProcess, path_of
-from trusting import trust_project
+from tests.helpers.serving import DeskProcess, path_of
+from tests.helpers.trusting import trust_project
+from tests.live.homes import Home, written_down
+from tests.live.terminals import PATIENCE, is_open, the_ask
 
 QUESTION: dict[str, Any] = {
     "header": "Database",

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from handraise.testing import ScriptedModel, call
-from linear_desk import StandIn, linear
-from live.homes import Home, written_down
-from live.terminals import PATIENCE
-from serving import DeskProcess
-from test_linear import a_repository, git
+from tests.channels.test_linear import a_repository, git
+from tests.helpers.linear_desk import StandIn, linear
+from tests.helpers.serving import DeskProcess
+from tests.live.homes import Home, written_down
+from tests.live.terminals import PATIENCE
 
 STORAGE = {
     "header": "Storage",

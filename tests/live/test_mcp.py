@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-import commands
 from handraise.asks import Ask
 from handraise.events import Asked, Event
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.testing.model import Call, Request
-from live.conversations import taken
-from live.homes import Home
-from serving import Served, first_event, path_of, serving, told
+from tests.helpers import commands
+from tests.helpers.serving import Served, first_event, path_of, serving, told
+from tests.live.conversations import taken
+from tests.live.homes import Home
 
 PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
 QUESTION = {"question": "Which database?", "options": [{"label": "SQLite"}, {"label": "Postgres"}]}

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-import commands
 from handraise.agents import Edit
 from handraise.asks import Ask
 from handraise.mcp.clients import CLIENTS, program
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.testing.model import Request, Step
-from live.conversations import taken
-from live.homes import Home, qwen_home
-from live.programs import program as agent_program
-from serving import Served, first_event, serving, told
+from tests.helpers import commands
+from tests.helpers.serving import Served, first_event, serving, told
+from tests.live.conversations import taken
+from tests.live.homes import Home, qwen_home
+from tests.live.programs import program as agent_program
 
 PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
 QUESTION = {"question": "Which database?", "options": [{"label": "SQLite"}, {"label": "Postgres"}]}

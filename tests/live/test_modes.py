@@ -28,9 +28,9 @@ from handraise.plugins import load
 from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing import ScriptedModel, ScriptedPerson, call, repeat
 from handraise.testing.model import Call, Request
-from live.conversations import Opening, Running, asks, opened, question
-from live.homes import Home, claude_home, codex_home, opencode_home, qwen_home
-from live.programs import CACHE, program
+from tests.live.conversations import Opening, Running, asks, opened, question
+from tests.live.homes import Home, claude_home, codex_home, opencode_home, qwen_home
+from tests.live.programs import CACHE, program
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

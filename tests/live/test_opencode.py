@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-import hearing
 from handraise.agents import AgentSettings, Cut, Message, Reply, Silent, Start
 from handraise.agents._handled import Handled
 from handraise.agents.opencode import OpenCode
@@ -33,9 +32,10 @@ from handraise.stores.sqlite import MEMORY, SqliteStore
 from handraise.testing import AgentDriver, FakeClock, Late, ScriptedModel, Stage, call, check_agent, repeat
 from handraise.testing.model import Request
 from handraise.transports.process import end, is_running
-from live.homes import Home, opencode_home
-from live.test_programs import opencode_server
-from serving import eventually
+from tests.helpers import hearing
+from tests.helpers.serving import eventually
+from tests.live.homes import Home, opencode_home
+from tests.live.test_programs import opencode_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -17,11 +17,11 @@ import pytest
 
 from handraise.config import AgentTable
 from handraise.testing import ScriptedModel, call, repeat
-from live.conversations import taken
-from live.homes import Home
-from live.test_codex import asking, question, run
-from live.test_programs import opencode_events, until
-from serving import Served, serving, told
+from tests.helpers.serving import Served, serving, told
+from tests.live.conversations import taken
+from tests.live.homes import Home
+from tests.live.test_codex import asking, question, run
+from tests.live.test_programs import opencode_events, until
 
 PATIENCE = 60.0  # seconds; a busy machine
 

@@ -18,10 +18,10 @@ import pytest
 from handraise.agents.opencode.attach import GONE, STOPPED
 from handraise.agents.opencode.versions import OPENCODE
 from handraise.testing import ScriptedModel, call, repeat
-from live.homes import Home, opencode_home
-from live.terminals import PATIENCE, Terminal, handraise, is_open, the_ask
-from live.test_programs import opencode_server, started
-from serving import DeskProcess, a_client
+from tests.helpers.serving import DeskProcess, a_client
+from tests.live.homes import Home, opencode_home
+from tests.live.terminals import PATIENCE, Terminal, handraise, is_open, the_ask
+from tests.live.test_programs import opencode_server, started
 
 QUESTION = {
     "header": "Database",

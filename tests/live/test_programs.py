@@ -20,9 +20,9 @@ import pytest
 from handraise.agents._versions import Known
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.transports.sse import Frames
-from live import programs
-from live.homes import Home
-from serving import a_client
+from tests.helpers.serving import a_client
+from tests.live import programs
+from tests.live.homes import Home
 
 PATIENCE = 60.0  # seconds; a busy machine takes several to start a program of this size
 QUESTION = {

@@ -13,13 +13,13 @@ import pytest
 
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.testing.model import Call
-from live.homes import Home, amp_home, opencode_home
-from live.terminals import PATIENCE, handraise
-from live.test_amp import a_call
-from live.test_codex import run
-from live.test_desk import a_desk, until_idle
-from serving import DeskProcess, path_of
-from trusting import trust_project
+from tests.helpers.serving import DeskProcess, path_of
+from tests.helpers.trusting import trust_project
+from tests.live.homes import Home, amp_home, opencode_home
+from tests.live.terminals import PATIENCE, handraise
+from tests.live.test_amp import a_call
+from tests.live.test_codex import run
+from tests.live.test_desk import a_desk, until_idle
 
 RULES = """
 [[rules]]

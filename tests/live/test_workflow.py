@@ -13,11 +13,11 @@ import pytest
 
 from handraise.testing import ScriptedModel, call, repeat
 from handraise.testing.model import Request
-from live.homes import Home, written_down
-from live.terminals import PATIENCE, is_open, the_ask
-from live.test_desk import QUESTION, TOOLS, a_desk, nobody_is_left
-from serving import path_of
-from trusting import trust_project
+from tests.helpers.serving import path_of
+from tests.helpers.trusting import trust_project
+from tests.live.homes import Home, written_down
+from tests.live.terminals import PATIENCE, is_open, the_ask
+from tests.live.test_desk import QUESTION, TOOLS, a_desk, nobody_is_left
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "feature.py"
 PLACE = {**QUESTION, "header": "Place", "question": "Where is it?"}

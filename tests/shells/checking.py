@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from handraise.asks import Ask, Origin, Permission
 from handraise.rules import Action, Rule, decide
 from handraise.rules.shell import Parts, split
-from shells.lines import lines, may_run
-from shells.running import Ran, Shells
+from tests.shells.lines import lines, may_run
+from tests.shells.running import Ran, Shells
 
 __all__ = ["check"]
 

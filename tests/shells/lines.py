@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from hostile_commands import BY_READING, EVERYDAY, MUST_REJECT
+from tests.helpers.hostile_commands import BY_READING, EVERYDAY, MUST_REJECT
 
 __all__ = ["lines", "may_run"]
 

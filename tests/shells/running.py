@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shells.install import SHELLS
+from tests.shells.install import SHELLS
 
 PROGRAMS = (
     *(

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from shells.install import SHELLS, WITHOUT
-from shells.lines import lines, may_run
-from shells.running import Shells
+from tests.shells.install import SHELLS, WITHOUT
+from tests.shells.lines import lines, may_run
+from tests.shells.running import Shells
 
 
 @pytest.mark.skipif(os.environ.get(WITHOUT) == "1", reason=f"{WITHOUT}=1")

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from shells.checking import check, seeds_of
-from shells.install import WITHOUT
+from tests.shells.checking import check, seeds_of
+from tests.shells.install import WITHOUT
 
 
 @pytest.mark.skipif(os.environ.get(WITHOUT) == "1", reason=f"{WITHOUT}=1")
