@@ -887,7 +887,7 @@ def test_every_class_named_exists(page: Path) -> None:
     names = ("errors", "events", "testing", "policies", "asks", "channels")
     modules = [import_module(f"handraise.{name}") for name in names]
     modules += [handraise, import_module("handraise.client"), import_module("handraise.stores.sqlite")]
-    spoken = {"HttpOnly", "SameSite", "OpenMetrics", "DeadlineMoved", "Last-Event-ID"}
+    spoken = {"BadRequest", "HttpOnly", "SameSite", "OpenMetrics", "DeadlineMoved", "Last-Event-ID"}
     for code in inline_code(page):
         if re.fullmatch(r"[A-Z][a-z]+(?:[A-Z][a-z]+)+", code):
             named = code in spoken or code.lower() in common_names()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from handraise.asks import Ask, Origin, Permission, bound
-from handraise.asks.places import resolve
+from handraise.asks.places import on_this_machine, resolve
 from handraise.broker import Broker
 from handraise.errors import AskDiffers
 from handraise.rules import Action, Rule, decide
@@ -69,13 +69,13 @@ async def test_what_nobody_looked_up_is_in_doubt(shop: Path) -> None:
     assert decide(ask, [Rule(tool="edit", action="reject", matches={"path": ("src/*",)})]).action == "reject"
     assert decide(ask, [Rule(tool="edit", action="allow")]).action == "allow"  # whatever the file
     for unknown in (editing("src/app.py", cwd=None), editing("src/a\0b", cwd=shop), editing(*["x"] * 201, cwd=shop)):
-        assert await resolve(unknown) == unknown
+        assert await resolve(unknown) == on_this_machine(unknown)
 
 
 async def test_what_was_said_is_not_looked_up_again(shop: Path) -> None:
     ask = editing("src/link/key", cwd=shop)
     assert ask.permission is not None
-    said = replace(ask, permission=replace(ask.permission, resolved=("/elsewhere",)))
+    said = on_this_machine(replace(ask, permission=replace(ask.permission, resolved=("/elsewhere",))))
     assert await resolve(said) is said
 
 

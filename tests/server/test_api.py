@@ -1,10 +1,9 @@
-"""The routes of DESIGN's fixed points, each with its shapes and codes, over HTTP on a real socket (M1-M7, S1)."""
+"""The routes that others rely on, each with its shapes and codes, over HTTP on a real socket."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -121,7 +120,7 @@ async def test_an_ask_without_an_id_and_origin_gets_both(desk: Served) -> None:
     one = await told(desk.http.post("/v1/asks", json={"questions": [{"question": "Really?"}]}), 201)
     two = await told(desk.http.post("/v1/asks", json={"questions": [{"question": "Really?"}]}), 201)
     assert one["id"] != two["id"]
-    assert one["origin"] == {"agent": "script", "session": f"script:{desk.admin}", "machine": socket.gethostname()}
+    assert one["origin"] == {"agent": "script", "session": f"script:{desk.admin}"}
 
 
 async def test_the_whole_origin_is_told(desk: Served) -> None:
