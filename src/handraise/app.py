@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import socket
-import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -33,7 +32,7 @@ from handraise.chat.runtime import Chats
 from handraise.client import Client
 from handraise.clock import Clock, SystemClock
 from handraise.config import AgentTable, Settings
-from handraise.errors import HandraiseError, SettingsError, StoreError
+from handraise.errors import HandraiseError, PluginNotFound, SettingsError
 from handraise.people import People
 from handraise.plugins import load
 from handraise.rules.book import Rulebook
@@ -46,8 +45,7 @@ from handraise.server.routes.attach import Attached
 from handraise.server.routes.mcp import Mcp
 from handraise.server.routes.runs import Runs
 from handraise.server.routes.trust import TrustRoutes
-from handraise.stores import Seen, Store, without_password
-from handraise.stores.sqlite import MEMORY, SqliteStore
+from handraise.stores import Seen, Store, StoreKind, without_password
 from handraise.switchboard import Channels, Made
 from handraise.tables.leases import Leases
 from handraise.tables.raw_messages import Wires
@@ -97,47 +95,26 @@ class Running:
 
 
 async def open_store(database: str) -> Store:
-    """The store an address names. Raises SettingsError, StoreInUse, StoreTooNew."""
-    scheme, _, rest = database.partition("://")
-    if scheme == "sqlite":
-        if rest.lstrip("/") == MEMORY:
-            return await SqliteStore.open_file(MEMORY)
-        file = _file(rest)
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            return await SqliteStore.open_file(file)
-        except sqlite3.DatabaseError as broken:
-            raise StoreError(f"{file} cannot be used: {broken}; restore it from a backup, or move it away") from None
-    if scheme in ("postgresql", "postgres"):
-        from handraise.stores.postgres import PostgresStore
-
-        return await PostgresStore.open_address(database)
-    raise SettingsError(
-        f"HANDRAISE_DATABASE is {without_password(database)!r}; it is sqlite:///path/to/desk.db or "
-        "postgresql://user@host/database"
-    )
+    """The store that an address names. Raises SettingsError, StoreInUse, StoreTooNew."""
+    return await _kind_of(database).open_address(database)
 
 
 async def look_at(database: str) -> Seen:
     """What is at an address, found without making, locking or migrating anything. Raises StoreError, SettingsError."""
-    scheme, _, rest = database.partition("://")
-    if scheme == "sqlite":
-        if rest.lstrip("/") == MEMORY:
-            raise SettingsError(f"{database} keeps nothing; name a file, as in sqlite:///path/to/desk.db")
-        return SqliteStore.look(_file(rest))
-    if scheme in ("postgresql", "postgres"):
-        from handraise.stores.postgres import PostgresStore
-
-        return await PostgresStore.look(database)
-    raise SettingsError(
-        f"{without_password(database)!r} is no address of a database; one is sqlite:///path/to/desk.db or "
-        "postgresql://user@host/database"
-    )
+    return await _kind_of(database).look(database)
 
 
-def _file(path: str) -> Path:
-    """The file that the path of an address names; it is absolute, however many strokes it begins with."""
-    return Path("/") / path.lstrip("/")
+def _kind_of(database: str) -> StoreKind:
+    """The member of `stores` that the beginning of an address names. Raises SettingsError."""
+    scheme, separator, _ = database.partition("://")
+    try:
+        kind: StoreKind = load("stores", "postgres" if scheme == "postgresql" else scheme if separator else "")
+    except PluginNotFound:
+        raise SettingsError(
+            f"{without_password(database)!r} is no address of a database; one is sqlite:///path/to/desk.db or "
+            "postgresql://user@host/database. Set it as HANDRAISE_DATABASE"
+        ) from None
+    return kind
 
 
 @asynccontextmanager

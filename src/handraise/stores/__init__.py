@@ -31,6 +31,7 @@ __all__ = [
     "Seen",
     "Statement",
     "Store",
+    "StoreKind",
     "Tail",
     "without_password",
     "writable",
@@ -145,6 +146,16 @@ class Seen(NamedTuple):
     place: str  # equal for two addresses of one database, however they are spelled
     version: int | None  # None where no desk has been yet
     is_old: bool = False  # a desk that starts there would migrate it first
+
+
+class StoreKind(Protocol):
+    """What a member of this family gives as `plugin`. Its name is the scheme of the addresses that it opens."""
+
+    async def open_address(self, address: str, /) -> Store:
+        """Raises StoreError, StoreInUse, StoreTooNew, SettingsError."""
+
+    async def look(self, address: str, /) -> Seen:
+        """What is there, without making, locking or migrating anything. Raises StoreError, SettingsError."""
 
 
 class Database(Protocol):

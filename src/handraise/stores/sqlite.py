@@ -23,7 +23,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, NamedTuple, TypeVar
 
-from handraise.errors import StoreError, StoreFailed, StoreInUse
+from handraise.errors import SettingsError, StoreError, StoreFailed, StoreInUse
 from handraise.stores import (
     NO_EXTRA_WRITES,
     AlsoWrite,
@@ -147,8 +147,23 @@ class SqliteStore:
         return store
 
     @classmethod
-    def look(cls, path: Path) -> Seen:
-        """What is there, also while a desk holds it. Raises StoreTooNew, and StoreError where it cannot be read."""
+    async def open_address(cls, address: str) -> SqliteStore:
+        """Raises StoreError where it is no database of ours, and what `open_file` raises."""
+        path = _path_of(address)
+        if path is None:
+            return await cls.open_file(MEMORY)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            return await cls.open_file(path)
+        except sqlite3.DatabaseError as broken:
+            raise StoreError(f"{path} cannot be used: {broken}; restore it from a backup, or move it away") from None
+
+    @classmethod
+    async def look(cls, address: str) -> Seen:
+        """What is there, also while a desk holds it. Raises StoreTooNew, StoreError, SettingsError."""
+        path = _path_of(address)
+        if path is None:
+            raise SettingsError(f"{address} keeps nothing; name a file, as in sqlite:///path/to/desk.db")
         if not path.exists():
             return Seen(str(path), str(path.resolve()), None)
         about = path.stat()
@@ -507,9 +522,6 @@ class SqliteStore:
             self._writer.executescript(f"begin immediate;\n{statements}\npragma user_version = {number};\ncommit;")
 
 
-plugin = SqliteStore
-
-
 def _connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
     uri = Path(path).resolve().as_uri() + ("?mode=ro" if read_only else "") if path != MEMORY else path
     connection = sqlite3.connect(
@@ -632,3 +644,12 @@ def _failed(failure: BaseException) -> StoreFailed:
         f"the database could not write ({failure}); nothing of this was kept, what was acknowledged before is safe. "
         "Free space on the disk or look at its health, then try again"
     )
+
+
+def _path_of(address: str) -> Path | None:
+    """The file that an address names, None where it is kept in memory. It is absolute, with any number of slashes."""
+    path = address.partition("://")[2].lstrip("/")
+    return None if path == MEMORY else Path("/") / path
+
+
+plugin = SqliteStore
