@@ -274,10 +274,14 @@ async def test_a_stream_that_is_open_notices_nothing(desk: Served) -> None:
     async with listening(desk.http) as stream, listening(desk.http, session="elsewhere") as other:
         await desk.answer("a", "SQLite")
         assert (await stream.frame()).event == "answered"
-        assert await prune(desk) == 2
-        await desk.ask(id="b", origin={"agent": "scripted", "session": "elsewhere"})
-        for listener in (stream, other):
+        there = {"agent": "scripted", "session": "elsewhere"}
+        await desk.ask(id="b", origin=there)
+        for listener in (stream, other):  # from here on both are past what is pruned
             assert ((await listener.frame()).event, listener.cursor) == ("asked", "3")
+        assert await prune(desk, events=2) == 2
+        await desk.ask(id="c", origin=there)
+        for listener in (stream, other):
+            assert ((await listener.frame()).event, listener.cursor) == ("asked", "4")
             assert b"pruned" not in listener.raw
 
 

@@ -71,7 +71,7 @@ async def model() -> AsyncIterator[ScriptedModel]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def desk(request: pytest.FixtureRequest, tmp_path: Path, model: ScriptedModel) -> AsyncIterator[Desk]:
     api = getattr(request, "param", "openai")
-    settings = model_settings(model, api=api, tools=("browser.test_chat:weather",))
+    settings = model_settings(model, api=api, tools=("tests.browser.test_chat:weather",))
     async with Desk(tmp_path / "home", chat=settings) as started:
         yield started
 

@@ -53,7 +53,7 @@ async def slowly() -> str:
     return "never"
 
 
-TOOLS = ("test_chat:weather", "test_chat:slowly")
+TOOLS = ("tests.chat.test_chat:weather", "tests.chat.test_chat:slowly")
 SCENARIOS: dict[str, Any] = {
     "hello": ["Hello! ", "And again."],
     "ask": [["Let me ask. ", ASK], lambda request: f"You said {_last_said(request.body)!r}.", "ok"],

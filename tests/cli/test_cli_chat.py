@@ -73,7 +73,7 @@ async def model() -> AsyncIterator[ScriptedModel]:
 
 @pytest.fixture
 def settings(request: pytest.FixtureRequest, model: ScriptedModel) -> ChatSettings:
-    return model_settings(model, api=getattr(request, "param", "openai"), tools=("test_cli_chat:weather",))
+    return model_settings(model, api=getattr(request, "param", "openai"), tools=("tests.cli.test_cli_chat:weather",))
 
 
 @pytest.fixture
