@@ -163,8 +163,10 @@ class Replies:
         by = "" if event.user is None else self._writers.name_of(event.user)
         if ask.state != "asked":
             return  # somebody was faster, which its event tells
-        if row.shown_at is None and await self._room.is_posting(row.id, ask.id):
-            raise TooEarly(ask.id)
+        if row.shown_at is None:
+            if await self._room.is_posting(row.id, ask.id):
+                raise TooEarly(ask.id)
+            row = await self._room.get(row.id) or row  # it may have been posted since the row was read
         if not _is_about(row, event):
             await self._repeat(row, event, ask, "That was written before this was asked, so it does not count.")
             return
