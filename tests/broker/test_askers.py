@@ -18,7 +18,7 @@ from handraise.asks import Answer
 from handraise.broker import Broker
 from handraise.broker.askers import GONE, withdraw_of_gone
 from handraise.stores import Store
-from handraise.tables.leases import AskLeases
+from handraise.tables.leases import MOST_GONE, AskLeases
 from handraise.testing import an_ask
 from tests.helpers.serving import Served, refused, serving, told
 
@@ -75,6 +75,16 @@ async def test_what_is_open_goes_and_what_was_answered_stays(store: Store) -> No
 )
 async def test_a_lease_that_is_none_is_refused(desk: Served, body: dict[str, Any]) -> None:
     await refused(desk.http.post("/v1/leases", json=body), 400, "bad_request")
+
+
+async def test_a_token_with_many_leases_is_looked_at_a_part_at_a_time(store: Store) -> None:
+    leases = AskLeases(store)
+    await asyncio.gather(*(leases.renew(f"w{number}", owner="ci", seconds=60) for number in range(MOST_GONE + 20)))
+    await store.write("update leases set lease_until = 1")
+    assert len(await leases.gone()) == MOST_GONE
+    async with Broker(store) as broker:
+        await withdraw_of_gone(broker)
+    assert len(await leases.gone()) == 20
 
 
 async def test_a_token_leases_only_what_it_asked_itself(desk: Served) -> None:

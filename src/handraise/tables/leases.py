@@ -14,6 +14,7 @@ from handraise.stores import Database
 __all__ = ["AskLeases", "Leases"]
 
 SOON = 2.0  # seconds
+MOST_GONE = 100  # programs that are looked at in one turn; a token can make any number of leases
 _ASKS = "asks:"
 
 
@@ -67,9 +68,10 @@ class AskLeases:
         )
 
     async def gone(self) -> list[tuple[str, str]]:
-        """`(worker, owner)` of those that have been silent for too long."""
+        """`(worker, owner)` of those that have been silent for too long, the longest first, and only so many."""
         rows = await self._database.read(
-            f"select name, owner from leases where name like '{_ASKS}%' and lease_until < {self._database.clock}"  # noqa: S608
+            f"select name, owner from leases where name like '{_ASKS}%' and lease_until < {self._database.clock} "  # noqa: S608
+            f"order by lease_until limit {MOST_GONE}"
         )
         return [(name.removeprefix(f"{_ASKS}{owner}:"), owner) for name, owner in rows]
 
